@@ -1,0 +1,65 @@
+// Package engine schedules the forward pass: chunked prefill for one leg, batched decode for the other.
+//
+// Prefill cuts prompts into chunks and takes them in turn, shortest remaining first with ageing, so that a long prompt does
+// not starve short ones. Decode runs one token of every live sequence a step; sequences join and leave between steps.
+// Neither knows sockets, plans or the wire: leases and tickets come in, calls on a sink go out.
+package engine
+
+import (
+	"errors"
+
+	"github.com/sluicekv/sluice/internal/admission"
+	"github.com/sluicekv/sluice/internal/pool"
+	"github.com/sluicekv/sluice/internal/verdict"
+	"github.com/sluicekv/sluice/internal/wire"
+)
+
+// ErrQueueFull is returned by Submit when the bounded queue is full; nothing was taken.
+var ErrQueueFull = errors.New("engine: the queue is full")
+
+// ErrClosed is returned by Submit after Close.
+var ErrClosed = errors.New("engine: closed")
+
+// PrefillJob is one prompt to compute into a lease. The engine owns neither: the submitter releases the lease after Done.
+type PrefillJob struct {
+	Ticket admission.Ticket
+	Lease  *pool.Lease
+	Tokens []int32
+	Sink   PrefillSink
+}
+
+// PrefillSink hears about a prompt. Its methods are called from the engine's goroutine, in order, and must not block.
+type PrefillSink interface {
+	// Sealed: the pages with ordinals [from, to) are complete and sealed; their MACs are made. The tail comes last.
+	Sealed(from, to int)
+	// Done is called once, last: with the echo and a zero verdict when all of the prompt is computed, else with the verdict
+	// that ended it. computed is the number of tokens whose KV was computed.
+	Done(computed int, echo wire.Echo, v verdict.Verdict)
+}
+
+// DecodeJob is one sealed prompt to continue. Lease covers the prompt; the engine grows it.
+type DecodeJob struct {
+	Ticket admission.Ticket // PromptTokens, LastToken, MaxTokens, Sampling come from its plan
+	Lease  *pool.Lease
+	Sink   DecodeSink
+}
+
+// Finish says why generation ended.
+type Finish uint8
+
+const (
+	FinishNone   Finish = iota
+	FinishStop          // the model ended the reply
+	FinishLength        // max_tokens
+)
+
+// DecodeSink hears about a reply. The same rules as PrefillSink.
+type DecodeSink interface {
+	// Echo is called once, first: the top logits of the prompt's last position as decode computed them from the pages. A
+	// verdict that is not zero ends the job (Done follows with it).
+	Echo(own wire.Echo) verdict.Verdict
+	// Token hands out one token. False ends the job with FinishStop (the gateway found a stop string).
+	Token(id int32) bool
+	// Done is called once, last. completion is the number of tokens handed out, the end token not counted.
+	Done(completion int, f Finish, v verdict.Verdict)
+}
