@@ -1,0 +1,10 @@
+package main
+
+import "github.com/spf13/cobra"
+
+// commands are the subcommands, in the order that help shows them.
+func commands() []*cobra.Command {
+	return []*cobra.Command{
+		newVersionCommand(),
+	}
+}
