@@ -1,0 +1,58 @@
+# The two commands of the README are `make serve` (or go run ./cmd/sluice serve) and `make test`.
+SHELL := /bin/bash
+GO ?= go
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+export CGO_ENABLED ?= 0
+
+.PHONY: help
+help: ## Show this list
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-22s %s\n", $$1, $$2}'
+
+.PHONY: build
+build: ## Build the release binary, bin/sluice
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/sluice ./cmd/sluice
+
+.PHONY: build-unsafe
+build-unsafe: ## Build bin/sluice-unsafe, in which guards can be taken out (drills and benchmarks only; loopback only)
+	$(GO) build -trimpath -tags unsafe_guards -ldflags '$(LDFLAGS)' -o bin/sluice-unsafe ./cmd/sluice
+
+.PHONY: serve
+serve: ## Serve the built-in model on 127.0.0.1:8080
+	$(GO) run ./cmd/sluice serve
+
+.PHONY: test
+test: ## All quick tests: release build, and the build in which guards can be taken out
+	$(GO) vet ./...
+	$(GO) test ./...
+	$(GO) vet -tags unsafe_guards ./...
+	$(GO) test -tags unsafe_guards ./internal/... ./cmd/...
+
+.PHONY: race
+race: ## All tests under the race detector (needs a C compiler)
+	CGO_ENABLED=1 $(GO) test -race -short -timeout 20m ./...
+
+FUZZTIME ?= 10s
+.PHONY: fuzz
+fuzz: ## Every fuzz target for FUZZTIME (default 10s) each
+	@set -e; for pkg in $$($(GO) list ./...); do \
+	  for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+	    echo "fuzz $$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5s $$pkg; done; done
+
+.PHONY: lint
+lint: ## golangci-lint, pinned in tools/go.mod
+	$(GO) tool -modfile=tools/go.mod golangci-lint run ./...
+
+.PHONY: vuln
+vuln: ## govulncheck (needs the public vulnerability database, so it is not part of CI)
+	$(GO) tool -modfile=tools/go.mod govulncheck ./...
+
+.PHONY: generate
+generate: ## Regenerate the assembly
+	$(GO) generate ./...
+
+MODEL := models/SmolLM2-135M-Instruct.Q4_1.gguf
+.PHONY: model
+model: $(MODEL) ## Fetch SmolLM2-135M-Instruct (Q4_1, Apache-2.0) into models/
+$(MODEL):
+	bench/model/fetch.sh $(MODEL)
