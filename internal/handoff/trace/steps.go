@@ -1,0 +1,91 @@
+package trace
+
+import "fmt"
+
+// Machine names the end of a handoff that made a step. The numbers are in recorded files: append, never renumber.
+type Machine uint8
+
+const (
+	Decode  Machine = 1
+	Prefill Machine = 2
+	Gateway Machine = 3
+)
+
+func (m Machine) String() string {
+	switch m {
+	case Decode:
+		return "decode"
+	case Prefill:
+		return "prefill"
+	case Gateway:
+		return "gateway"
+	}
+	return fmt.Sprintf("machine(%d)", uint8(m))
+}
+
+// Step names a kind of transition: the event that a machine took. A model binds to these names, so they are listed here alone,
+// and neither a name nor a number changes once it is released. What A and B of an Event hold is said beside each.
+type Step uint8
+
+const (
+	None          Step = 0
+	PagesReserved Step = 1  // A: pages leased
+	ReserveEnded  Step = 2  // Code: why no pages came
+	Attached      Step = 3  //
+	PageArrived   Step = 4  // A: ordinal; the gate is asked
+	PageLanded    Step = 5  // A: ordinal; Code: none, or why it did not become Written
+	ManifestSeen  Step = 6  // A: tokens, B: pages; Code: its verdict
+	EndSeen       Step = 7  // Code: none, or what is wrong with it
+	SealDone      Step = 8  // Code: none, or why the pool would not seal
+	EchoCompared  Step = 9  // A: 1 when they agree
+	TokenReady    Step = 10 //
+	StopAsked     Step = 11 //
+	EngineDone    Step = 12 // A: tokens; Code: how the engine's work ended
+	PromptSeen    Step = 13 // A: offset, B: count
+	GrantSeen     Step = 14 // A: pages; Code: none, or what is wrong with it
+	PagesSealed   Step = 15 // A: from, B: to
+	PageTaken     Step = 16 // A: ordinal; a sender asks to copy it out
+	PageSent      Step = 17 // A: ordinal
+	ClosingSent   Step = 18 // manifest and end are written
+	AbortAsked    Step = 19 // A: who; Code: the verdict
+	PeerLost      Step = 20 // A: who
+	DeadlineOver  Step = 21 //
+	LeaseDrained  Step = 22 // every page is fenced, drained, zeroed and free
+	ReservedSeen  Step = 23 // gateway; A: pages
+	SealedSeen    Step = 24 // gateway; A: tokens, B: pages
+	PrefillEnded  Step = 25 // gateway; A: tokens; Code: prefill's verdict
+	OutputSeen    Step = 26 // gateway; A: index, B: count
+	DecodeEnded   Step = 27 // gateway; A: completion tokens; Code: decode's verdict
+	StopFound     Step = 28 // gateway
+	LegSettled    Step = 29 // gateway; A: which leg
+	Violation     Step = 30 // Code: a frame of the attempt that breaks the wire's rules
+	numSteps      Step = 31
+)
+
+var stepNames = [numSteps]string{
+	None: "none", PagesReserved: "pages-reserved", ReserveEnded: "reserve-ended", Attached: "attached",
+	PageArrived: "page-arrived", PageLanded: "page-landed", ManifestSeen: "manifest-seen", EndSeen: "end-seen",
+	SealDone: "seal-done", EchoCompared: "echo-compared", TokenReady: "token-ready", StopAsked: "stop-asked",
+	EngineDone: "engine-done", PromptSeen: "prompt-seen", GrantSeen: "grant-seen", PagesSealed: "pages-sealed",
+	PageTaken: "page-taken", PageSent: "page-sent", ClosingSent: "closing-sent", AbortAsked: "abort-asked",
+	PeerLost: "peer-lost", DeadlineOver: "deadline-over", LeaseDrained: "lease-drained", ReservedSeen: "reserved-seen",
+	SealedSeen: "sealed-seen", PrefillEnded: "prefill-ended", OutputSeen: "output-seen", DecodeEnded: "decode-ended",
+	StopFound: "stop-found", LegSettled: "leg-settled", Violation: "violation",
+}
+
+func (s Step) String() string {
+	if s >= numSteps {
+		return fmt.Sprintf("step(%d)", uint8(s))
+	}
+	return stepNames[s]
+}
+
+// ParseStep reads a name that String writes.
+func ParseStep(name string) (Step, error) {
+	for i, n := range stepNames {
+		if n == name {
+			return Step(i), nil
+		}
+	}
+	return None, fmt.Errorf("trace: no step is named %q", name)
+}
