@@ -1,0 +1,38 @@
+package kernel
+
+import "unsafe"
+
+// IsZero says that every byte of b is zero, at the speed of memory: a page's verification when it is granted.
+func IsZero(b []byte) bool { return isZeroGo(b) }
+
+// NonZero counts the bytes of b that are not zero.
+func NonZero(b []byte) (n int) {
+	for len(b) >= 1<<12 && IsZero(b[:1<<12]) {
+		b = b[1<<12:]
+	}
+	for _, v := range b {
+		if v != 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// Clear zeroes b.
+func Clear(b []byte) { clear(b) }
+
+func isZeroGo(b []byte) bool {
+	for len(b) >= 64 && uintptr(unsafe.Pointer(&b[0]))%8 == 0 {
+		w := (*[8]uint64)(unsafe.Pointer(&b[0]))
+		if w[0]|w[1]|w[2]|w[3]|w[4]|w[5]|w[6]|w[7] != 0 {
+			return false
+		}
+		b = b[64:]
+	}
+	for _, v := range b {
+		if v != 0 {
+			return false
+		}
+	}
+	return true
+}
