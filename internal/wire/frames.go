@@ -35,31 +35,6 @@ import (
 // Version of the wire. A peer with another is refused by name.
 const Version = 1
 
-// Kind of a frame.
-type Kind uint8
-
-const (
-	KindHello    Kind = 1
-	KindAuth     Kind = 2
-	KindFacts    Kind = 3
-	KindPlan     Kind = 4
-	KindPrompt   Kind = 5
-	KindReserved Kind = 6
-	KindAttach   Kind = 7
-	KindGrant    Kind = 8
-	KindPage     Kind = 9
-	KindManifest Kind = 10
-	KindEnd      Kind = 11
-	KindSealed   Kind = 12
-	KindOutput   Kind = 13
-	KindStop     Kind = 14
-	KindAbort    Kind = 15
-	KindOutcome  Kind = 16
-	KindSettled  Kind = 17
-	KindPing     Kind = 18
-	KindPong     Kind = 19
-)
-
 // Frame is one of the structs below.
 type Frame interface{ Kind() Kind }
 
@@ -74,6 +49,9 @@ const (
 
 // Hello opens a link, each way. It binds both ends: a difference in version, model or geometry refuses the pair and names both values.
 // A gateway's Geometry is zero.
+//
+//	role u8 · name u8+n · boot u64 · model [32] · geometry (tokens, layers, kv heads, head dim u32; layout u8)
+//	session [16] · path u8+n · max page u32 · key [32]
 type Hello struct {
 	Role     Role
 	Name     string // at most 64 bytes
@@ -87,9 +65,13 @@ type Hello struct {
 }
 
 // Auth follows the Hellos on a data link: Sig is over "sluice data v1\0" || own role || both encoded Hellos (dialler's first).
+//
+//	signature [64]
 type Auth struct{ Sig [64]byte }
 
 // Facts is a worker's word on itself: after the hello, and again whenever it changes. JSON is capacity.Facts, at most 16 KiB.
+//
+//	draining u8 · data u8+n · json u32+n
 type Facts struct {
 	JSON     []byte
 	Data     string // host:port of the data socket, of decode
@@ -97,34 +79,41 @@ type Facts struct {
 }
 
 // Plan carries a signed plan and, on this leg's channel only, the attempt's MAC key.
+//
+//	mac key [32] · signed u16+n
 type Plan struct {
 	Signed []byte // admission.Sign
 	MACKey [32]byte
 }
 
 // Prompt carries token ids to prefill, in order, at most PromptChunk a frame.
+//
+//	attempt [16] · offset u32 · count u32 · count × id i32
 type Prompt struct {
 	Attempt attempt.ID
 	Offset  uint32
 	IDs     []int32
 }
 
-// PromptChunk is the most ids in one Prompt frame.
-const PromptChunk = 1 << 16
-
 // Reserved: decode has opened the plan and holds the pages; prefill's plan may go out.
+//
+//	attempt [16] · pages u32
 type Reserved struct {
 	Attempt attempt.ID
 	Pages   uint32
 }
 
 // Attach: prefill is ready to take the grant of an attempt on this data link.
+//
+//	attempt [16] · mac [16]
 type Attach struct {
 	Attempt attempt.ID
 	MAC     [16]byte
 }
 
 // Grant is decode's permission to write the named tags, each once: Tags[i] is for page ordinal i. They all have Boot.
+//
+//	attempt [16] · boot u64 · count u32 · count × (page u32, generation u64) · mac [16]
 type Grant struct {
 	Attempt attempt.ID
 	Boot    page.Boot
@@ -138,11 +127,10 @@ type GrantedPage struct {
 	Gen page.Generation
 }
 
-// MaxGrantPages bounds a grant.
-const MaxGrantPages = 1 << 20
-
 // PageHeader is the head of a page frame; the payload of Length bytes follows it on the wire and is read into staging by
 // the transport, not by this codec.
+//
+//	attempt [16] · boot u64 · page u32 · generation u64 · ordinal u32 · length u32 · mac [16] · payload [length]
 type PageHeader struct {
 	Attempt attempt.ID
 	Tag     page.Tag
@@ -152,6 +140,10 @@ type PageHeader struct {
 }
 
 // Manifest is prefill's closing statement. MAC is over all of it.
+//
+//	attempt [16] · tokens u32 · pages u32 · digest [32] · root [32] · echo (8 × id i32, 8 × logit f32) · verdict · mac [16]
+//
+//	A verdict, here and below: code u8 · layer u8 · status u16 · reason u16+n
 type Manifest struct {
 	Attempt attempt.ID
 	Tokens  uint32   // whose KV was computed
@@ -164,12 +156,16 @@ type Manifest struct {
 }
 
 // End marks that nothing follows for the attempt. A link that just ends is a lost peer.
+//
+//	attempt [16] · mac [16]
 type End struct {
 	Attempt attempt.ID
 	MAC     [16]byte
 }
 
 // Sealed: decode accepted the manifest and its own last position agreed with the echo.
+//
+//	attempt [16] · tokens u32 · written u32 · held u32 · digest [32] · root [32]
 type Sealed struct {
 	Attempt       attempt.ID
 	Tokens        uint32
@@ -178,6 +174,8 @@ type Sealed struct {
 }
 
 // Output carries generated token ids; Index is that of the first.
+//
+//	attempt [16] · index u32 · count u32 · count × id i32
 type Output struct {
 	Attempt attempt.ID
 	Index   uint32
@@ -185,9 +183,13 @@ type Output struct {
 }
 
 // Stop asks decode to end a reply well: the gateway found a stop string.
+//
+//	attempt [16]
 type Stop struct{ Attempt attempt.ID }
 
 // Abort ends an attempt early, with the verdict that ended it. On a data link it carries a MAC; on a control link MAC is zero.
+//
+//	attempt [16] · verdict · mac [16]
 type Abort struct {
 	Attempt attempt.ID
 	Verdict verdict.Verdict
@@ -202,6 +204,9 @@ const (
 )
 
 // Outcome is a leg's terminal word on an attempt, with what it computed.
+//
+//	attempt [16] · finish u8 · computed, completion, reserved, written, held u32 · digest [32] · root [32]
+//	begin u64 · end u64 · verdict
 type Outcome struct {
 	Attempt         attempt.ID
 	Verdict         verdict.Verdict
@@ -217,15 +222,21 @@ type Outcome struct {
 }
 
 // Settled: the leg's pages of the attempt are fenced, drained, zeroed and free.
+//
+//	attempt [16]
 type Settled struct{ Attempt attempt.ID }
 
 // Ping asks a worker for its status; Pong answers with the same nonce.
+//
+//	nonce u64 · scan u8
 type Ping struct {
 	Nonce uint64
 	Scan  bool // also scan the free pages for non-zero bytes
 }
 
 // Pong is a worker's accounting at one moment.
+//
+//	nonce u64 · total, free, fenced, held, pins, active, queued u32 · settled u64 · nonzero free u64
 type Pong struct {
 	Nonce                                         uint64
 	PagesTotal, PagesFree, PagesFenced, PagesHeld uint32
