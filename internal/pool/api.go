@@ -6,8 +6,28 @@
 // # Order of operations
 //
 // Reserve (verify zero, new generation) · Land or write · Seal · View, read, Done · Release: fence, drain pins, zero,
-// free. A copy or a read holds a pin; a page with a pin is never scrubbed or freed. World errors (full, wrong tag, wrong MAC)
-// are errors; an illegal edge is a panic with the tag and both states.
+// free. A copy or a read holds a pin; a page with a pin is never sealed, scrubbed or freed. World errors (full, wrong tag,
+// wrong MAC) are errors; an illegal edge is a panic with the tag and both states.
 //
-// Lock order: Pool.mu is a leaf; nothing is called, copied or hashed under it.
+// What each of the two legs does with a lease:
+//
+//	decode   Reserve · Tags (the grant) · Land, any order · SealPrompt · [View, write, Done]... with Grow · Release
+//	prefill  Reserve · [View, write, Done · SealOwn of the pages that became full · CopyOut]... · Release
+//
+// # The arena
+//
+// A memfd named sluice-pool-<role>, mapped shared with unmapped pages at both ends, so that anyone can find it in
+// /proc/PID/maps and read it from outside (package outside does), kept out of core dumps, and resident only where it
+// was used. Under the race detector it lives in the Go heap instead, because -race cannot see mapped memory. Under the build tag
+// electricfence free pages are PROT_NONE: touching one is a fault, not a leak.
+//
+// # Locks
+//
+// Pool.mu is a leaf and guards every slot, lease and count. No page is copied, hashed or zeroed under it, with one
+// exception: ScanFree reads a free page in small pieces. Config.Trace is called under it.
+//
+// # Guards
+//
+// Gate, MAC, Count, Tag, Zero, Pin and Fence live here. Where a check can be taken out in the unsafe build, the branch
+// reads !guard.Off(...); what happens then is what happens on a system that never had it (a late write lands).
 package pool

@@ -2,33 +2,68 @@ package pool
 
 import (
 	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"sync"
 
-	"github.com/sluicekv/sluice/internal/admission"
-	"github.com/sluicekv/sluice/internal/kernel"
-	"github.com/sluicekv/sluice/internal/mac"
 	"github.com/sluicekv/sluice/internal/page"
 )
 
 // Errors of the pool. A caller tells them apart with errors.Is.
 var (
-	ErrPoolFull = errors.New("pool: not enough free pages") // changed nothing
-	ErrTag      = errors.New("pool: the tag is not this lease's")
-	ErrMAC      = errors.New("pool: the page's MAC is wrong")
-	ErrFenced   = errors.New("pool: the lease is fenced")
-	ErrTwice    = errors.New("pool: the tag was already written")
-	ErrRange    = errors.New("pool: out of range")
+	ErrPoolFull  = errors.New("pool: not enough free pages") // changed nothing
+	ErrTicket    = errors.New("pool: the ticket is of no attempt, or of one that has its verdict")
+	ErrTag       = errors.New("pool: the tag is not this lease's")
+	ErrMAC       = errors.New("pool: the page's MAC is wrong")
+	ErrFenced    = errors.New("pool: the lease is fenced")
+	ErrTwice     = errors.New("pool: the tag was already used")
+	ErrRange     = errors.New("pool: out of range")
+	ErrUnwritten = errors.New("pool: a page was not written") // SealPrompt, SealOwn
+	ErrUnsealed  = errors.New("pool: a page is not sealed")   // View, CopyOut
+	ErrPinned    = errors.New("pool: a page is being read or written")
+	ErrNotZero   = errors.New("pool: a page was not zero when granted") // unsafe build only: the release build panics
 )
 
 // Config of a pool.
 type Config struct {
-	Role     string // names the arena in /proc/PID/maps: "sluice-pool-<role>"
+	Role     string // names the arena in /proc/PID/maps: "sluice-pool-<role>"; [a-z0-9-]+
 	Boot     page.Boot
 	Geometry page.Geometry
 	Pages    int
+
+	// ReuseLast grants the page that was freed last, instead of the free page with the lowest id: what finds a
+	// stale read soonest. For drills and tests; the default keeps the resident part of the arena small.
+	ReuseLast bool
+
+	// Trace hears of every transition, in order, inside the critical section that performs it: it must be quick and must not
+	// call the pool. Nil costs nothing.
+	Trace func(Event)
 }
 
-// Pool is one worker's pages.
-type Pool struct{}
+// Pool is one worker's pages. It is safe for concurrent use.
+type Pool struct {
+	geometry   page.Geometry
+	boot       page.Boot
+	pages      int
+	pageTokens int
+	pageBytes  int
+	arena      *arena
+	trace      func(Event)
+
+	// midCopy is called by Land and CopyOut between the pin and the copy; nil but in tests and drills. Set it before use.
+	midCopy func(page.Tag)
+
+	mu    sync.Mutex
+	slots []page.Slot // by page ID
+	free  freeList
+	dirty []dirty // fenced, unpinned, released: to be zeroed
+	// scrubbing is closed when the scrubber that is running ends; nil while none runs.
+	scrubbing chan struct{}
+	freed     chan struct{} // closed at the next return of pages; nil while nobody waits
+	closed    bool
+	count     Stats // Free and the constants are filled in by Stats
+}
 
 // Stats is the accounting at one moment. Total = Free + Reserved (leased, any state) + Fenced (on their way back).
 type Stats struct {
@@ -37,75 +72,107 @@ type Stats struct {
 	Granted, Landed, Refused, Released  uint64 // pages, since boot
 }
 
+var roleName = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
+
 // New maps the arena and verifies it is zero.
-func New(cfg Config) (*Pool, error) { panic("unwritten") }
-
-// Reserve hands out n pages: zeroed, verified zero, each with a new generation. ErrPoolFull changes nothing.
-func (p *Pool) Reserve(t admission.Ticket, n int) (*Lease, error) { panic("unwritten") }
-
-// Stats returns the accounting.
-func (p *Pool) Stats() Stats { panic("unwritten") }
-
-// Freed returns a channel that is closed at the next return of pages: how a waiter learns to try Reserve again.
-func (p *Pool) Freed() <-chan struct{} { panic("unwritten") }
-
-// ScanFree counts the non-zero bytes in free pages.
-func (p *Pool) ScanFree() (nonzero uint64) { panic("unwritten") }
-
-// Close unmaps the arena. It panics while a lease is out.
-func (p *Pool) Close() error { panic("unwritten") }
-
-// Geometry, Boot of the pool.
-func (p *Pool) Geometry() page.Geometry { panic("unwritten") }
-func (p *Pool) Boot() page.Boot         { panic("unwritten") }
-
-// Lease is an attempt's pages, in ordinal order. Its methods are safe for concurrent use.
-type Lease struct{}
-
-// Tags of the pages, by ordinal: what a grant names.
-func (l *Lease) Tags() []page.Tag { panic("unwritten") }
-
-// Len is the number of pages.
-func (l *Lease) Len() int { panic("unwritten") }
-
-// Grow adds n pages for the lease's own writes.
-func (l *Lease) Grow(n int) error { panic("unwritten") }
-
-// Land copies one whole page that a peer sent. frame is staging memory; no I/O happens here. Order: ask the gate (lease live, tag
-// ours at this ordinal, not yet written), pin, one pass of MAC and copy (state Landing: no view can reach it), compare;
-// equal marks it Written, unequal scrubs it and returns ErrMAC; unpin.
-func (l *Lease) Land(ordinal int, tag page.Tag, frame []byte, key *mac.Key, m mac.Tag) error {
-	panic("unwritten")
+func New(cfg Config) (*Pool, error) {
+	if err := cfg.Geometry.Validate(); err != nil {
+		return nil, err
+	}
+	switch {
+	case !roleName.MatchString(cfg.Role):
+		return nil, fmt.Errorf("pool: role %q: must be 1 to 64 of a-z, 0-9 and -", cfg.Role)
+	case cfg.Boot == 0:
+		return nil, errors.New("pool: a pool needs a boot")
+	case cfg.Pages <= 0 || cfg.Pages > math.MaxInt32:
+		return nil, fmt.Errorf("pool: %d pages: must be 1 to %d", cfg.Pages, math.MaxInt32)
+	}
+	a, err := mapArena("sluice-pool-"+cfg.Role, cfg.Pages, cfg.Geometry.Bytes())
+	if err != nil {
+		return nil, err
+	}
+	p := &Pool{
+		geometry:   cfg.Geometry,
+		boot:       cfg.Boot,
+		pages:      cfg.Pages,
+		pageTokens: int(cfg.Geometry.Tokens),
+		pageBytes:  cfg.Geometry.Bytes(),
+		arena:      a,
+		trace:      cfg.Trace,
+		slots:      make([]page.Slot, cfg.Pages),
+		free:       newFreeList(cfg.Pages, cfg.ReuseLast),
+	}
+	return p, nil
 }
 
-// SealPrompt turns the landed pages into sealed ones, of which the page that holds position tokens-1 is the tail. It fails
-// unless every page that tokens need is Written. Extra pages (reserved for generation) stay Reserved.
-func (l *Lease) SealPrompt(tokens int) error { panic("unwritten") }
+// Stats returns the accounting.
+func (p *Pool) Stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.count
+	s.Total, s.Free, s.PageBytes = p.pages, p.free.len(), p.pageBytes
+	return s
+}
 
-// SealOwn seals a page that the lease's own compute filled (prefill), and makes its MAC while it is in the cache.
-func (l *Lease) SealOwn(ordinal int, key *mac.Key) (mac.Tag, error) { panic("unwritten") }
+// Freed returns a channel that is closed at the next return of pages: how a waiter learns to try Reserve again. Take the
+// channel first and then try, or a return in between is missed.
+func (p *Pool) Freed() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.freed == nil {
+		p.freed = make(chan struct{})
+	}
+	return p.freed
+}
 
-// CopyOut copies a sealed page to staging under a pin, for sending.
-func (l *Lease) CopyOut(dst []byte, ordinal int) (int, error) { panic("unwritten") }
+// ScanFree counts the non-zero bytes in free pages. Parts of the arena that were never touched are not read (and so stay
+// out of memory).
+func (p *Pool) ScanFree() (nonzero uint64) {
+	const piece = 64 << 10 // read under the lock: a few microseconds
+	for id := range page.ID(p.pages) {
+		for off := 0; off < p.arena.stride; off += piece {
+			p.mu.Lock()
+			if p.closed || p.slots[id].State != page.Free {
+				p.mu.Unlock()
+				break
+			}
+			if !p.arena.touched(id) {
+				p.mu.Unlock()
+				break
+			}
+			p.arena.open(id)
+			whole := p.arena.padded(id)
+			nonzero += countNonzero(whole[off:min(off+piece, len(whole))])
+			p.arena.shut(id)
+			p.mu.Unlock()
+		}
+	}
+	return nonzero
+}
 
-// View pins the pages of [0, tokens), checks all their tags once, and yields base addresses for kernels. Positions
-// [writeFrom, tokens) may be written: they must lie in pages that are the lease's own (Reserved or Tail), never in sealed
-// ones. ErrFenced, ErrTag.
-func (l *Lease) View(v *View, tokens, writeFrom int) error { panic("unwritten") }
+// Close waits for the zeroing that is under way and unmaps the arena. It panics while a lease is out, or a released one is
+// still pinned. Nothing of the pool but Stats and Close may be used after it.
+func (p *Pool) Close() error {
+	p.mu.Lock()
+	for p.scrubbing != nil {
+		wait := p.scrubbing
+		p.mu.Unlock()
+		<-wait
+		p.mu.Lock()
+	}
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil
+	}
+	if out := p.pages - p.free.len(); out != 0 {
+		panic(fmt.Sprintf("pool: closed with %d pages reserved, %d fenced, %d pins", p.count.Reserved, p.count.Fenced, p.count.Pins))
+	}
+	p.closed = true
+	return p.arena.unmap()
+}
 
-// Fence revokes: no write can land any more, no view can begin. It does not wait. Idempotent.
-func (l *Lease) Fence() { panic("unwritten") }
+// Geometry of the pool's pages.
+func (p *Pool) Geometry() page.Geometry { return p.geometry }
 
-// Release fences, and as pins drain zeroes and frees; it never blocks. Idempotent. Done is closed when all pages are free.
-func (l *Lease) Release()              { panic("unwritten") }
-func (l *Lease) Done() <-chan struct{} { panic("unwritten") }
-
-// View is one step's reading of a lease. The zero View is ready; a View is reused from step to step.
-type View struct{}
-
-func (v *View) Pages() []kernel.Page     { panic("unwritten") }
-func (v *View) Slot(pos int) kernel.Slot { panic("unwritten") }
-func (v *View) PageTokens() int          { panic("unwritten") }
-
-// Done unpins.
-func (v *View) Done() { panic("unwritten") }
+// Boot of the pool: what its tags carry.
+func (p *Pool) Boot() page.Boot { return p.boot }

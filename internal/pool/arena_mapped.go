@@ -1,0 +1,80 @@
+//go:build !race
+
+package pool
+
+import (
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluicekv/sluice/internal/page"
+)
+
+// guardBytes is the unmapped room at each end: an overread of a vector or of a whole page of the machine faults. A
+// multiple of every page size in use on Linux.
+const guardBytes = 64 << 10
+
+// backing is the memfd and the reserved range around the arena. The descriptor stays open: it shows, to this process
+// and to whoever looks in from outside, which parts were ever touched.
+type backing struct {
+	fd    int
+	whole unsafe.Pointer
+}
+
+// mapArena maps a memfd of the given name, lazily: a page takes memory when it is first touched. A fresh memfd is zero; that
+// no part of it holds data yet is verified.
+func mapArena(name string, pages, size int) (*arena, error) {
+	a := &arena{size: size, stride: strideOf(size)}
+	n := pages * a.stride
+	if pages > (1<<46)/a.stride {
+		return nil, fmt.Errorf("pool: an arena of %d pages of %d bytes is larger than the address space", pages, a.stride)
+	}
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, fmt.Errorf("pool: memfd %s: %w", name, err)
+	}
+	a.fd = fd
+	if err := a.mapAt(n); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("pool: mapping %d bytes of %s: %w", n, name, err)
+	}
+	return a, nil
+}
+
+func (a *arena) mapAt(n int) error {
+	if err := unix.Ftruncate(a.fd, int64(n)); err != nil {
+		return err
+	}
+	// Nobody who holds the descriptor can cut the file off under the mapping.
+	if _, err := unix.FcntlInt(uintptr(a.fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW); err != nil {
+		return err
+	}
+	if off, err := unix.Seek(a.fd, 0, unix.SEEK_DATA); !errors.Is(err, unix.ENXIO) {
+		return fmt.Errorf("a fresh memfd holds data at %d (%v)", off, err)
+	}
+	whole, err := unix.MmapPtr(-1, 0, nil, uintptr(n+2*guardBytes), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	if err != nil {
+		return err
+	}
+	at, err := unix.MmapPtr(a.fd, 0, unsafe.Add(whole, guardBytes), uintptr(n), freeProtection, unix.MAP_SHARED|unix.MAP_FIXED|unix.MAP_NORESERVE)
+	if err != nil {
+		return errors.Join(err, unix.MunmapPtr(whole, uintptr(n+2*guardBytes)))
+	}
+	a.whole, a.mem = whole, unsafe.Slice((*byte)(at), n)
+	return unix.Madvise(a.mem, unix.MADV_DONTDUMP) // customers' prompts do not belong in a core file
+}
+
+// touched reports whether any part of page id was ever written or read: what was not takes no memory, and is zero.
+func (a *arena) touched(id page.ID) bool {
+	off := int64(id) * int64(a.stride)
+	data, err := unix.Seek(a.fd, off, unix.SEEK_DATA)
+	return err == nil && data < off+int64(a.stride)
+}
+
+func (a *arena) unmap() error {
+	n := len(a.mem) + 2*guardBytes
+	a.mem = nil
+	return errors.Join(unix.MunmapPtr(a.whole, uintptr(n)), unix.Close(a.fd))
+}
