@@ -1,0 +1,81 @@
+// Package openai is the API as clients speak it: requests parsed strictly, errors and replies in the shapes that the
+// public SDKs expect.
+//
+// A body is parsed where it lies: strings without escapes alias it, so a prompt of megabytes is held once. Nothing is
+// lenient: a key that appears twice (in any spelling), invalid UTF-8, a wrong type or trailing data is refused, because
+// two parsers that read one body differently are how control fields get through. The package knows no socket and no
+// engine; what a model can do is decided by the fields table.
+package openai
+
+// Endpoint is one of the two ways to ask for a completion.
+type Endpoint uint8
+
+const (
+	Chat        Endpoint = iota // POST /v1/chat/completions
+	Completions                 // POST /v1/completions
+)
+
+func (e Endpoint) String() string {
+	if e == Completions {
+		return "completions"
+	}
+	return "chat"
+}
+
+// PromptField is the name of the field that holds the prompt.
+func (e Endpoint) PromptField() string {
+	if e == Completions {
+		return "prompt"
+	}
+	return "messages"
+}
+
+// Message of a chat. Content may alias the request's body.
+type Message struct {
+	Role    string // system, user or assistant; developer reads as system
+	Content []byte
+}
+
+// Prompt of a completion: text, or token ids when IDs is not nil. Text may alias the request's body.
+type Prompt struct {
+	Text []byte
+	IDs  []int32
+}
+
+// Request is a parsed body of either endpoint. Pointers are nil where the client said nothing (or null).
+type Request struct {
+	Endpoint     Endpoint
+	Model        string
+	Messages     []Message
+	Prompt       Prompt
+	Stream       bool
+	IncludeUsage bool     // stream_options.include_usage
+	Stop         []string // at most MaxStops
+	MaxTokens    uint32   // 0: not said
+	Temperature  *float32 // 0 to 2
+	TopP         *float32 // 0 to 1
+	Seed         *int64
+	Ignored      int // fields that were read and change nothing
+}
+
+// Bounds on what a request may hold, beside the size of its body.
+const (
+	MaxStops     = 4
+	MaxStopBytes = 1024
+	MaxMessages  = 1 << 16
+	MaxModelName = 256
+	maxMembers   = 1 << 10 // of one object
+	maxDepth     = 64
+)
+
+// Usage is what was computed for a reply, in tokens.
+type Usage struct {
+	PromptTokens     int `json:"prompt_tokens"`
+	CompletionTokens int `json:"completion_tokens"`
+	TotalTokens      int `json:"total_tokens"`
+}
+
+// UsageOf counts.
+func UsageOf(prompt, completion int) Usage {
+	return Usage{prompt, completion, prompt + completion}
+}
