@@ -27,6 +27,8 @@
 package wire
 
 import (
+	"fmt"
+
 	"github.com/sluicekv/sluice/internal/attempt"
 	"github.com/sluicekv/sluice/internal/page"
 	"github.com/sluicekv/sluice/internal/verdict"
@@ -46,6 +48,18 @@ const (
 	RolePrefill Role = 2
 	RoleDecode  Role = 3
 )
+
+func (r Role) String() string {
+	switch r {
+	case RoleGateway:
+		return "gateway"
+	case RolePrefill:
+		return "prefill"
+	case RoleDecode:
+		return "decode"
+	}
+	return fmt.Sprintf("role(%d)", uint8(r))
+}
 
 // Hello opens a link, each way. It binds both ends: a difference in version, model or geometry refuses the pair and names both values.
 // A gateway's Geometry is zero.
