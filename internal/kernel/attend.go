@@ -143,13 +143,8 @@ func (a *AttnScratch) attendTile(i, n, hd int, newest bool) {
 	}
 	a.scores(i, n, hd, keys)
 	// Rows that need this tile, gathered so that equals share the loads of V.
-	var use struct {
-		p     [maxTriple]*float32
-		o     [maxTriple]*float32
-		corr  [maxTriple]float32
-		count [maxTriple]int
-		n     int
-	}
+	var use [maxTriple]valueRow
+	n = 0
 	for j := range rows {
 		r := &rows[j]
 		count := Tile
@@ -157,40 +152,78 @@ func (a *AttnScratch) attendTile(i, n, hd int, newest bool) {
 			count = r.count
 		}
 		corr, ok := r.softmax(&a.s[j], count)
-		if !ok {
-			continue
+		if ok {
+			use[n] = valueRow{p: &a.s[j][0], o: r.o, corr: corr, count: int32(count)}
+			n++
 		}
-		u := use.n
-		use.p[u], use.o[u], use.corr[u], use.count[u] = &a.s[j][0], r.o, corr, count
-		use.n++
 	}
-	for u := 0; u < use.n; {
+	for u := 0; u < n; {
 		e := u + 1
-		for e < use.n && use.count[e] == use.count[u] {
+		for e < n && use[e].count == use[u].count {
 			e++
 		}
-		a.addValues(use.p[u:e], use.o[u:e], use.corr[u:e], use.count[u], hd)
+		a.addValues(use[u:e], hd)
 		u = e
 	}
 }
 
+// valueRow is one row of a tile's weights and where its values go; the assembly reads it.
+type valueRow struct {
+	p, o  *float32 // weights [count], output [HeadDim]
+	corr  float32  // what the output is multiplied by first
+	count int32
+}
+
 // scores of n queries against the first keys of the tile, into a.s. Whole groups of 16 are computed; the caller counts.
 func (a *AttnScratch) scores(i, n, hd, keys int) {
-	for j := range n {
-		scoresGo(&a.s[j], a.q[(i+j)*hd:][:hd], &a.chunks.k, keys)
+	if !avx2 {
+		for j := range n {
+			scoresGo(&a.s[j], a.q[(i+j)*hd:][:hd], &a.chunks.k, keys)
+		}
+		return
+	}
+	s, q, k, groups := &a.s[0][0], &a.q[i*hd:][:n*hd][0], &a.chunks.k[0], (keys+15)/16
+	switch n {
+	case 1:
+		scoresx1(s, q, hd*4, k, groups, hd/2)
+	case 2:
+		scoresx2(s, q, hd*4, k, groups, hd/2)
+	case 3:
+		scoresx3(s, q, hd*4, k, groups, hd/2)
 	}
 }
 
 // softmax turns the first count scores into weights exp(s-max), updates the running maximum and sum, and says what the
 // earlier sum must be multiplied by; or says that the tile is too far below to count.
 func (r *attnRow) softmax(s *[Tile]float32, count int) (corr float32, ok bool) {
-	return softmaxGo(r, s, count)
+	if !avx2 {
+		return softmaxGo(r, s, count)
+	}
+	for j := count; j < Tile; j++ { // whatever an unwritten slot gave is gone before anything reads it
+		s[j] = negInf
+	}
+	ok = softmaxAVX2(&s[0], r, &corr)
+	return corr, ok
 }
 
+var negInf = float32(math.Inf(-1))
+
 // addValues does o = o*corr + p V for up to three rows with the same count of keys.
-func (a *AttnScratch) addValues(p, o []*float32, corr []float32, count, hd int) {
-	for j := range p {
-		addValuesGo(unsafe.Slice(o[j], hd), unsafe.Slice(p[j], count), corr[j], &a.chunks.v)
+func (a *AttnScratch) addValues(rows []valueRow, hd int) {
+	v, count := &a.chunks.v, int(rows[0].count)
+	if !avx2 {
+		for _, r := range rows {
+			addValuesGo(unsafe.Slice(r.o, hd), unsafe.Slice(r.p, count), r.corr, v)
+		}
+		return
+	}
+	switch len(rows) {
+	case 1:
+		valuesx1(&rows[0], &v[0], count, hd)
+	case 2:
+		valuesx2(&rows[0], &v[0], count, hd)
+	case 3:
+		valuesx3(&rows[0], &v[0], count, hd)
 	}
 }
 

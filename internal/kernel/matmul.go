@@ -7,8 +7,11 @@ import (
 
 // Scratch is what one thread needs during a product. The zero value is ready; it is not for two threads at once.
 type Scratch struct {
-	_ [0]func()
+	tile [maxRows * Panel]float32 // the outputs of a last panel that is not full
 }
+
+// maxRows is the most rows that a kernel takes at a time.
+const maxRows = 6
 
 // MatMul computes dst[r*N+j] = sum over k of x[r][k] * w[j][k], for all rows r of a and for j in [n0, n1), where N is
 // m.Rows() and len(dst) is a.Rows()*N. n0 must be a multiple of Panel, n1 too or N: threads share a product by its outputs.
@@ -31,7 +34,14 @@ func MatMul(dst []float32, a *Acts, m *Mat, n0, n1 int, ws *Scratch) {
 	if rows == 0 || n0 == n1 {
 		return
 	}
-	matMulGo(dst, a, m, n0, n1)
+	switch {
+	case !avx2:
+		matMulGo(dst, a, m, n0, n1)
+	case m.Quantized():
+		matMulQuant(dst, a, m, n0, n1, ws)
+	default:
+		matMulFloat(dst, a, m, n0, n1, ws)
+	}
 }
 
 func matMulGo(dst []float32, a *Acts, m *Mat, n0, n1 int) {

@@ -14,14 +14,29 @@ func RMSNorm(dst, x, w []float32, eps float32) {
 	}
 	for r := 0; r < len(x); r += d {
 		row, out := x[r:][:d], dst[r:][:d]
-		var sum [4]float64
-		for i, v := range row {
-			sum[i%4] += float64(float32(v * v))
+		var sum [16]float64
+		n := 0
+		if avx2 && d >= 16 {
+			n = d &^ 15
+			squaresAVX2(&row[0], n, &sum[0])
 		}
-		mean := float32(((sum[0] + sum[2]) + (sum[1] + sum[3])) / float64(d))
+		for i := n; i < d; i++ {
+			sum[i%16] += float64(float32(row[i] * row[i]))
+		}
+		for half := 8; half > 0; half /= 2 {
+			for i := range half {
+				sum[i] += sum[i+half]
+			}
+		}
+		mean := float32(sum[0] / float64(d))
 		scale := 1 / float32(math.Sqrt(float64(mean+eps)))
-		for i, v := range row {
-			out[i] = float32(v*scale) * w[i]
+		n = 0
+		if avx2 && d >= 8 {
+			n = d &^ 7
+			scaleAVX2(&out[0], &row[0], &w[0], n, scale)
+		}
+		for i := n; i < d; i++ {
+			out[i] = float32(row[i]*scale) * w[i]
 		}
 	}
 }
@@ -54,8 +69,12 @@ func Rope(x []float32, hd int, cs []float32) {
 		panic(fmt.Sprintf("kernel: rope of %d values in heads of %d with %d angles", len(x), hd, len(cs)))
 	}
 	for h := 0; h < len(x); h += hd {
-		head := x[h:][:len(cs)]
-		for i := 0; i < len(cs); i += 2 {
+		head, n := x[h:][:len(cs)], 0
+		if avx2 && len(cs) >= 8 {
+			n = len(cs) &^ 7
+			ropeAVX2(&head[0], &cs[0], n)
+		}
+		for i := n; i < len(cs); i += 2 {
 			a, b, cos, sin := head[i], head[i+1], cs[i], cs[i+1]
 			head[i] = float32(a*cos) - float32(b*sin)
 			head[i+1] = float32(a*sin) + float32(b*cos)
@@ -68,8 +87,22 @@ func SiLUMul(dst, g, u []float32) {
 	if len(dst) != len(g) || len(dst) != len(u) {
 		panic(fmt.Sprintf("kernel: gate of %d and %d into %d", len(g), len(u), len(dst)))
 	}
-	for i, v := range g {
-		dst[i] = v / (1 + expGo(-v)) * u[i]
+	if !avx2 {
+		for i, v := range g {
+			dst[i] = v / (1 + expGo(-v)) * u[i]
+		}
+		return
+	}
+	n := len(g) &^ 7
+	if n > 0 {
+		siluMulAVX2(&dst[0], &g[0], &u[0], n)
+	}
+	if n < len(g) { // the rest through the same arithmetic, so that no element depends on where a thread's share ends
+		var gt, ut [8]float32
+		copy(gt[:], g[n:])
+		copy(ut[:], u[n:])
+		siluMulAVX2(&gt[0], &gt[0], &ut[0], 8)
+		copy(dst[n:], gt[:])
 	}
 }
 
@@ -78,15 +111,24 @@ func Add(dst, x []float32) {
 	if len(dst) != len(x) {
 		panic(fmt.Sprintf("kernel: add %d to %d", len(x), len(dst)))
 	}
-	for i, v := range x {
-		dst[i] += v
+	n := 0
+	if avx2 && len(x) >= 8 {
+		n = len(x) &^ 7
+		addAVX2(&dst[0], &x[0], n)
+	}
+	for i := n; i < len(x); i++ {
+		dst[i] += x[i]
 	}
 }
 
 // Max is the largest of x, which must not be empty.
 func Max(x []float32) float32 {
-	top := x[0]
-	for _, v := range x[1:] {
+	top, n := x[0], 0
+	if avx2 && len(x) >= 8 {
+		n = len(x) &^ 7
+		top = maxAVX2(&x[0], n)
+	}
+	for _, v := range x[n:] {
 		top = max(top, v)
 	}
 	return top
@@ -98,11 +140,35 @@ func ExpSum(dst, x []float32, top float32) float64 {
 		panic(fmt.Sprintf("kernel: exponentials of %d into %d", len(x), len(dst)))
 	}
 	sum := 0.0
-	for i, v := range x {
-		dst[i] = expGo(v - top)
-		sum += float64(dst[i])
+	const run = 1024 // summed in eight lanes of floats, runs in double precision: a vocabulary is long
+	for len(x) > 0 {
+		n := min(run, len(x))
+		var lanes [8]float32
+		expSum(dst[:n], x[:n], top, &lanes)
+		sum += float64(sumLanes(&lanes))
+		dst, x = dst[n:], x[n:]
 	}
 	return sum
+}
+
+func expSum(dst, x []float32, top float32, lanes *[8]float32) {
+	if !avx2 {
+		for i, v := range x {
+			dst[i] = expGo(v - top)
+			lanes[i%8] += dst[i]
+		}
+		return
+	}
+	n := len(x) &^ 7
+	if n > 0 {
+		expSumAVX2(&dst[0], &x[0], n, &lanes[0], top)
+	}
+	if n < len(x) {
+		t := [8]float32{negInf, negInf, negInf, negInf, negInf, negInf, negInf, negInf}
+		copy(t[:], x[n:])
+		expSumAVX2(&t[0], &t[0], 8, &lanes[0], top)
+		copy(dst[n:], t[:])
+	}
 }
 
 // expGo is e^x for x <= 88: the polynomial of Cephes' expf, within 2 units of the last place. Below -87.3 it is 0.
@@ -122,7 +188,7 @@ func expGo(x float32) float32 {
 	p = float32(p*r) + expC3
 	p = float32(p*r) + expC4
 	p = float32(p*r) + expC5
-	p = float32(p*float32(r*r)) + r + 1
+	p = float32(float32(p*r)*r) + r + 1
 	if p != p {
 		return p
 	}

@@ -3,7 +3,12 @@ package kernel
 import "unsafe"
 
 // IsZero says that every byte of b is zero, at the speed of memory: a page's verification when it is granted.
-func IsZero(b []byte) bool { return isZeroGo(b) }
+func IsZero(b []byte) bool {
+	if n := len(b) &^ 127; avx2 && n > 0 {
+		return isZeroAVX2(&b[0], n) && isZeroGo(b[n:])
+	}
+	return isZeroGo(b)
+}
 
 // NonZero counts the bytes of b that are not zero.
 func NonZero(b []byte) (n int) {
@@ -18,8 +23,20 @@ func NonZero(b []byte) (n int) {
 	return n
 }
 
-// Clear zeroes b.
-func Clear(b []byte) { clear(b) }
+// Clear zeroes b, past the caches if it is large: what was released is not about to be read.
+func Clear(b []byte) {
+	if !avx2 || len(b) < streamFrom {
+		clear(b)
+		return
+	}
+	head := int(-uintptr(unsafe.Pointer(&b[0])) & 63)
+	clear(b[:head])
+	n := (len(b) - head) &^ 63
+	clearStreamAVX2(&b[head], n)
+	clear(b[head+n:])
+}
+
+const streamFrom = 256 << 10
 
 func isZeroGo(b []byte) bool {
 	for len(b) >= 64 && uintptr(unsafe.Pointer(&b[0]))%8 == 0 {
