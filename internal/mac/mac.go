@@ -15,6 +15,14 @@ import (
 	"fmt"
 )
 
+// Path names the path that Sum and SumCopy take in this process: "vpclmulqdq-512" or "standard".
+func Path() string {
+	if wideRuns {
+		return "vpclmulqdq-512"
+	}
+	return "standard"
+}
+
 // Tag is a MAC, 16 bytes. Compare with Equal, not ==.
 type Tag [16]byte
 
