@@ -4,6 +4,7 @@
 package record
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/sluicekv/sluice/internal/page"
@@ -90,4 +91,17 @@ type Record struct {
 	Spoke        []Guard         `json:"spoke"`
 	Times        Times           `json:"times"`
 	Start        time.Time       `json:"start"`
+}
+
+// UnmarshalJSON is the inverse of MarshalJSON, to the microsecond.
+func (t *Times) UnmarshalJSON(b []byte) error {
+	var m map[string]int64
+	if err := json.Unmarshal(b, &m); err != nil {
+		return err
+	}
+	*t = Times{}
+	for i, name := range phaseNames {
+		t[i] = time.Duration(m[name+"_us"]) * time.Microsecond
+	}
+	return nil
 }
