@@ -1,28 +1,14 @@
+//go:build !race
+
 package pool
 
-import "encoding/binary"
+import "github.com/sluicekv/sluice/internal/kernel"
 
 // isZero reports whether every byte of b is zero.
-func isZero(b []byte) bool { return countNonzero(b) == 0 }
+func isZero(b []byte) bool { return kernel.IsZero(b) }
 
 // clearBytes zeroes b.
-func clearBytes(b []byte) { clear(b) }
+func clearBytes(b []byte) { kernel.Clear(b) }
 
 // countNonzero counts the bytes that are not zero.
-func countNonzero(b []byte) (n uint64) {
-	for ; len(b) >= 8; b = b[8:] {
-		if w := binary.LittleEndian.Uint64(b); w != 0 {
-			for ; w != 0; w >>= 8 {
-				if w&0xff != 0 {
-					n++
-				}
-			}
-		}
-	}
-	for _, x := range b {
-		if x != 0 {
-			n++
-		}
-	}
-	return n
-}
+func countNonzero(b []byte) uint64 { return uint64(kernel.NonZero(b)) }
