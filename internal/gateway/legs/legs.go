@@ -1,0 +1,166 @@
+// Package legs is the gateway's one reconcile machine: what the two legs of an attempt said goes in, what happens to the
+// reply comes out.
+//
+// It is pure: a Machine is a comparable value, Step takes it and an event and returns the next one and an action. It knows no
+// wire: adapters (gateway/upstream) translate frames, bodies and streams into events and know nothing of policy. What must agree,
+// and when, is the table in table.go, one row per engine, kind of reply and phase; Explain prints it.
+//
+// # States
+//
+//	Holding   nothing has left. Left by Release, Refuse, Complete.
+//	Released  the legs agreed; content passes. Left by Refuse (mid-stream), Complete.
+//	Refused   the attempt has a verdict that is a no; whatever still comes is swallowed. Final.
+//	Completed everything agreed to the end. What still comes is a violation that nobody hears of but the pair. Final.
+package legs
+
+import (
+	"github.com/sluicekv/sluice/internal/verdict"
+)
+
+// Leg of an attempt. An engine with one leg (plain) uses Decode.
+type Leg uint8
+
+const (
+	Prefill Leg = iota
+	Decode
+	numLegs
+)
+
+func (l Leg) String() string {
+	if l == Prefill {
+		return "prefill"
+	}
+	return "decode"
+}
+
+// Layer that speaks when this leg fails.
+func (l Leg) Layer() verdict.Layer {
+	if l == Prefill {
+		return verdict.Prefill
+	}
+	return verdict.Decode
+}
+
+// Finish reason of a leg.
+type Finish uint8
+
+const (
+	NoFinish Finish = iota
+	Stop
+	Length
+	Other // anything else: abort, error, content filter, tool calls
+)
+
+func (f Finish) String() string { return [...]string{"none", "stop", "length", "other"}[f] }
+
+// HandleState is what a leg's handle looks like to its adapter.
+type HandleState uint8
+
+const (
+	Missing HandleState = iota
+	Ours                // well formed, of this attempt, from the worker that was asked, fresh
+	Foreign             // of another attempt or worker
+	Stale               // too old to be used
+)
+
+// Handle is what one leg gives the other: natively the seal (or prefill's closing statement of it), elsewhere the transfer
+// parameters. Digest and Root are zero where an engine has none.
+type Handle struct {
+	State        HandleState
+	Pages        uint32 // 0: not said
+	Digest, Root [32]byte
+}
+
+// Event is one of the types below.
+type Event interface{ event() }
+
+// LegStatus: a leg answered with a status, before any content. An answer that says why it refuses is a LegError instead.
+type LegStatus struct {
+	Leg    Leg
+	Status int // HTTP
+}
+
+// LegUsage: a leg says what it computed. A negative number was not said.
+type LegUsage struct {
+	Leg                Leg
+	Prompt, Completion int
+}
+
+// LegFinish: a leg says why it ended.
+type LegFinish struct {
+	Leg    Leg
+	Reason Finish
+}
+
+// LegHandle: a leg names what it hands over or accepted.
+type LegHandle struct {
+	Leg    Leg
+	Handle Handle
+}
+
+// LegBytes: N more units of content (natively token ids) came. They lie with the adapter until the action says what happens.
+type LegBytes struct {
+	Leg Leg
+	N   int
+}
+
+// LegError: a leg says no. The verdict is the leg's own, whole.
+type LegError struct {
+	Leg     Leg
+	Verdict verdict.Verdict
+}
+
+// LegEnd: a leg's marked end (natively its outcome, elsewhere [DONE] or a complete body). A stream that just ends is LegLost.
+type LegEnd struct{ Leg Leg }
+
+// LegLost: a leg's connection ended before its marked end. Reason holds no content.
+type LegLost struct {
+	Leg    Leg
+	Reason string
+}
+
+// Deadline: the attempt's time is up.
+type Deadline struct{}
+
+// ClientGone: nobody waits for the reply any more.
+type ClientGone struct{}
+
+// Withdrawn: the gateway itself ends the attempt (drained, switched off).
+type Withdrawn struct{ Verdict verdict.Verdict }
+
+func (LegStatus) event()  {}
+func (LegUsage) event()   {}
+func (LegFinish) event()  {}
+func (LegHandle) event()  {}
+func (LegBytes) event()   {}
+func (LegError) event()   {}
+func (LegEnd) event()     {}
+func (LegLost) event()    {}
+func (Deadline) event()   {}
+func (ClientGone) event() {}
+func (Withdrawn) event()  {}
+
+// Do is what happens to the reply.
+type Do uint8
+
+const (
+	Hold     Do = iota // nothing leaves yet
+	Release            // content may leave from now on, also what was held
+	Pass               // content leaves
+	Refuse             // the attempt ends with Action.Verdict: a status, or mid-stream an error event
+	Swallow            // drop it: the attempt has its verdict
+	Complete           // finish the reply well
+)
+
+func (d Do) String() string {
+	return [...]string{"hold", "release", "pass", "refuse", "swallow", "complete"}[d]
+}
+
+// Action answers an event.
+type Action struct {
+	Do      Do
+	Verdict verdict.Verdict // of Refuse and Complete
+	Abort   [numLegs]bool   // tell these legs, where the engine's abort cannot itself start a late write
+	Eject   bool            // proof that the legs contradict each other: the pair rests
+	Settle  bool            // the transfer may not be over: the pair's slot is not free until it provably is
+}
