@@ -9,6 +9,7 @@ import (
 	"errors"
 
 	"github.com/sluicekv/sluice/internal/admission"
+	"github.com/sluicekv/sluice/internal/mac"
 	"github.com/sluicekv/sluice/internal/pool"
 	"github.com/sluicekv/sluice/internal/verdict"
 	"github.com/sluicekv/sluice/internal/wire"
@@ -25,13 +26,15 @@ type PrefillJob struct {
 	Ticket admission.Ticket
 	Lease  *pool.Lease
 	Tokens []int32
+	Key    *mac.Key // of the attempt: a page's MAC is made when it is sealed, while it is in the cache
 	Sink   PrefillSink
 }
 
 // PrefillSink hears about a prompt. Its methods are called from the engine's goroutine, in order, and must not block.
 type PrefillSink interface {
-	// Sealed: the pages with ordinals [from, to) are complete and sealed; their MACs are made. The tail comes last.
-	Sealed(from, to int)
+	// Sealed: the pages with ordinals from, from+1, … are complete and sealed; macs are theirs, the engine's again after the
+	// call. Every page of a prompt comes in one of these calls, in order, the tail last; all of them before Done.
+	Sealed(from int, macs []mac.Tag)
 	// Done is called once, last: with the echo and a zero verdict when all of the prompt is computed, else with the verdict
 	// that ended it. computed is the number of tokens whose KV was computed.
 	Done(computed int, echo wire.Echo, v verdict.Verdict)

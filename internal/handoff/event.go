@@ -100,6 +100,9 @@ type (
 	// PageSent: the whole frame of the page is written to the socket. (Own driver.)
 	PageSent struct{ Ordinal uint32 }
 
+	// PageDropped: the page was taken and could not be copied out or written. (Own driver; the attempt is over, or it is a bug.)
+	PageDropped struct{ Ordinal uint32 }
+
 	// ClosingSent: manifest and end are written to the socket. (Own driver.)
 	ClosingSent struct{}
 
@@ -197,6 +200,7 @@ func (e PagesSealed) Trace() trace.Args {
 }
 func (e PageTaken) Trace() trace.Args   { return trace.Args{Step: trace.PageTaken, A: e.Ordinal} }
 func (e PageSent) Trace() trace.Args    { return trace.Args{Step: trace.PageSent, A: e.Ordinal} }
+func (e PageDropped) Trace() trace.Args { return trace.Args{Step: trace.PageDropped, A: e.Ordinal} }
 func (e ClosingSent) Trace() trace.Args { return trace.Args{Step: trace.ClosingSent} }
 func (e AbortAsked) Trace() trace.Args {
 	return trace.Args{Step: trace.AbortAsked, A: uint32(e.From), Code: e.Code}

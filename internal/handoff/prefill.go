@@ -25,7 +25,7 @@ const (
 	// PrefillShipping: all is computed; the last pages, then the closing statement, go out. ClosingSent leaves to Fencing.
 	PrefillShipping
 	// PrefillFencing: there is a verdict and nothing more of a page goes out; pages wait for their pins, or the engine has not
-	// let go. The last of LeaseDrained, EngineDone and PageSent leaves to Settled.
+	// let go. The last of LeaseDrained, EngineDone, PageSent and PageDropped leaves to Settled.
 	PrefillFencing
 	// PrefillSettled: there is a verdict, and nothing of the attempt is left. Nothing leaves it.
 	PrefillSettled
@@ -78,6 +78,8 @@ func (p Prefill) Step(e Event) (Prefill, Effects) {
 		return p.pageTaken(e)
 	case PageSent:
 		return p.pageSent(e)
+	case PageDropped:
+		return p.pageDropped(e)
 	case EngineDone:
 		return p.engineDone(e)
 	case ClosingSent:
@@ -222,6 +224,17 @@ func (p Prefill) pageSent(e PageSent) (Prefill, Effects) {
 		return p.settle()
 	}
 	return p.close()
+}
+
+func (p Prefill) pageDropped(e PageDropped) (Prefill, Effects) {
+	if p.Writing == 0 || e.Ordinal != p.Sent {
+		panic(p.illegal(e))
+	}
+	p.Writing--
+	if p.Over() {
+		return p.settle()
+	}
+	return p.end(verdict.Internal, verdict.Prefill, Self)
 }
 
 func (p Prefill) engineDone(e EngineDone) (Prefill, Effects) {

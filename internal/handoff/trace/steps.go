@@ -59,7 +59,8 @@ const (
 	StopFound     Step = 28 // gateway
 	LegSettled    Step = 29 // gateway; A: which leg
 	Violation     Step = 30 // Code: a frame of the attempt that breaks the wire's rules
-	numSteps      Step = 31
+	PageDropped   Step = 31 // A: ordinal; taken, and not written after all
+	numSteps      Step = 32
 )
 
 var stepNames = [numSteps]string{
@@ -70,7 +71,7 @@ var stepNames = [numSteps]string{
 	PageTaken: "page-taken", PageSent: "page-sent", ClosingSent: "closing-sent", AbortAsked: "abort-asked",
 	PeerLost: "peer-lost", DeadlineOver: "deadline-over", LeaseDrained: "lease-drained", ReservedSeen: "reserved-seen",
 	SealedSeen: "sealed-seen", PrefillEnded: "prefill-ended", OutputSeen: "output-seen", DecodeEnded: "decode-ended",
-	StopFound: "stop-found", LegSettled: "leg-settled", Violation: "violation",
+	StopFound: "stop-found", LegSettled: "leg-settled", Violation: "violation", PageDropped: "page-dropped",
 }
 
 func (s Step) String() string {
