@@ -1,10 +1,14 @@
 package kernel
 
 import (
+	"bytes"
+	"encoding/binary"
 	"math"
 	"math/rand/v2"
 	"testing"
 	"unsafe"
+
+	"github.com/sluicekv/sluice/internal/page"
 )
 
 // cache is KV of one layer over pages, with the floats that were stored beside it.
@@ -87,6 +91,111 @@ func TestAttentionIsThatOfTheStoredTokens(t *testing.T) {
 					}
 				}
 			}
+		}
+	})
+}
+
+// The same tokens in pages of every size, cut into every grouping of rows and heads, give the same bits.
+func TestAttentionDoesNotDependOnTheCut(t *testing.T) {
+	forPaths(t, func(t *testing.T) {
+		for _, c := range []struct{ hd, kvHeads, heads, n, rows int }{
+			{64, 1, 2, 300, 200}, {64, 3, 9, 130, 70}, {8, 2, 2, 70, 70}, {80, 1, 4, 129, 65}, {24, 2, 10, 65, 3}, {128, 1, 1, 200, 1},
+		} {
+			var want []float32
+			for _, size := range []int{16, 32, 64, 128, 192} {
+				for _, garbage := range []byte{0xff, 0x00, 0x7b, 0x81} {
+					rng := rand.New(rand.NewPCG(15, 16)) // the same values each time
+					sh := Shape{Tokens: size, Layers: 3, KVHeads: c.kvHeads, HeadDim: c.hd}
+					kv := newCache(rng, sh, 1, c.n, garbage)
+					q := floats(rng, c.rows*c.heads*c.hd)
+					for i := range q {
+						q[i] *= 10 // some tiles fall below others by more than 60
+					}
+					pos0 := c.n - c.rows
+					got := make([]float32, len(q))
+					Attend(got, q, kv.pages, sh, 1, c.heads, pos0, c.rows, 0, c.heads, &AttnScratch{})
+					if want == nil {
+						want = got
+					}
+					sameBits(t, got, want, "%+v, page %d, garbage %#x", c, size, garbage)
+					for i := range got {
+						got[i] = float32(math.NaN()) // what is in o before does not matter
+					}
+					var scr AttnScratch
+					for r := 0; r < c.rows; {
+						n := min(c.rows-r, 1+rng.IntN(40))
+						for h := 0; h < c.heads; {
+							e := min(c.heads, h+1+rng.IntN(4))
+							w := c.heads * c.hd
+							Attend(got[r*w:][:n*w], q[r*w:][:n*w], kv.pages, sh, 1, c.heads, pos0+r, n, h, e, &scr)
+							h = e
+						}
+						r += n
+					}
+					sameBits(t, got, want, "%+v cut, page %d, garbage %#x", c, size, garbage)
+				}
+			}
+		}
+	})
+}
+
+// Scores in the millions, as the built-in model makes them: the one key that matches takes everything, wherever it lies, and the rest is exactly nothing.
+func TestAttentionWithHugeScores(t *testing.T) {
+	forPaths(t, func(t *testing.T) {
+		const hd, n = 64, 500
+		sh := Shape{Tokens: 64, Layers: 1, KVHeads: 1, HeadDim: hd}
+		rng := rand.New(rand.NewPCG(17, 18))
+		c := newCache(rng, sh, 0, n, 0xff)
+		for _, at := range []int{0, 63, 64, 200, 498, 499} {
+			q := make([]float32, hd)
+			k, v := make([]float32, hd), make([]float32, hd)
+			for d := range hd {
+				q[d], k[d], v[d] = 16384, 64*float32(d%2), float32(d)
+			}
+			for p := range n {
+				kk := k
+				if p != at {
+					kk = make([]float32, hd)
+					kk[0] = 64
+				}
+				StoreKV(SlotAt(c.pages[p/64].base, p%64), sh, 0, kk, v)
+				for d := range v {
+					v[d] = float32(p%7*64 + d)
+				}
+			}
+			for d := range v {
+				v[d] = float32(1000 + d)
+			}
+			StoreKV(SlotAt(c.pages[at/64].base, at%64), sh, 0, k, v)
+			o := make([]float32, hd)
+			Attend(o, q, c.pages, sh, 0, 1, n-1, 1, 0, 1, &AttnScratch{})
+			sameBits(t, o, v, "the one key at %d", at)
+		}
+	})
+}
+
+func TestStoreKeepsHalvesInTheLayout(t *testing.T) {
+	forPaths(t, func(t *testing.T) {
+		g := page.Geometry{Tokens: 32, Layers: 3, KVHeads: 2, HeadDim: 24, Layout: page.LayoutPairs16}
+		sh := Shape{Tokens: 32, Layers: 3, KVHeads: 2, HeadDim: 24}
+		rng := rand.New(rand.NewPCG(19, 20))
+		mem := alignedBytes(g.Bytes())
+		want := make([]byte, len(mem))
+		for layer := range 3 {
+			for slot := range 32 {
+				k, v := floats(rng, 48), floats(rng, 48)
+				StoreKV(SlotAt(unsafe.Pointer(&mem[0]), slot), sh, layer, k, v)
+				for h := range 2 {
+					for d := range 24 {
+						at := g.KOffset(layer, h) + slot/16*24*16*2 + (d/2*16+slot%16)*4 + d%2*2
+						binary.LittleEndian.PutUint16(want[at:], f16from(k[h*24+d]))
+						binary.LittleEndian.PutUint16(want[g.VOffset(layer, h)+(slot*24+d)*2:], f16from(v[h*24+d]))
+					}
+				}
+			}
+		}
+		if !bytes.Equal(mem, want) {
+			t.Fatal("a page is not in the layout of package page")
 		}
 	})
 }
