@@ -9,7 +9,7 @@ import (
 // quantised weights. One Acts serves every matrix that reads the same activations, on every thread. The zero value is ready.
 //
 // Quantised as ggml's quantize_row_q8_0 and _q8_1 do on x86: d = max|x|/127, q = x*(127/max|x|) rounded to nearest even,
-// d kept as a half, and s = d * sum(q) as a half.
+// d kept as a half, and s = d * sum(q) as a half. Beyond a half's range, where ggml makes an infinity, they stay floats.
 type Acts struct {
 	rows, k int
 	x       []float32
@@ -87,8 +87,16 @@ func quantizeGo(q []actBlock, x []float32) {
 			sum += n
 		}
 		d := amax / 127
-		b.d = f16to(f16from(d))
-		b.s = f16to(f16from(d * float32(sum)))
+		b.d = asHalf(d)
+		b.s = asHalf(d * float32(sum))
 		b.sum8 = -8 * sum
 	}
+}
+
+// asHalf rounds to a half, if one that is finite is near.
+func asHalf(f float32) float32 {
+	if h := f16to(f16from(f)); h-h == 0 {
+		return h
+	}
+	return f
 }

@@ -76,10 +76,10 @@ func TestAttentionIsThatOfTheStoredTokens(t *testing.T) {
 		rng := rand.New(rand.NewPCG(3, 4))
 		for _, hd := range []int{8, 24, 64, 80, 96, 128} {
 			for _, heads := range []int{2, 4, 6, 10} {
-				for _, n := range []int{1, 15, 64, 65, 200} {
+				for _, n := range []int{1, 15, 65, 130} {
 					sh := Shape{Tokens: 32, Layers: 2, KVHeads: 2, HeadDim: hd}
 					c := newCache(rng, sh, 1, n, 0xff) // 0xffff is a NaN
-					rows := min(n, 70)
+					rows := min(n, 66/(hd/8)+3)
 					q := floats(rng, rows*heads*hd)
 					o := make([]float32, len(q))
 					Attend(o, q, c.pages, sh, 1, heads, n-rows, rows, 0, heads, &AttnScratch{})
@@ -102,38 +102,37 @@ func TestAttentionDoesNotDependOnTheCut(t *testing.T) {
 			{64, 1, 2, 300, 200}, {64, 3, 9, 130, 70}, {8, 2, 2, 70, 70}, {80, 1, 4, 129, 65}, {24, 2, 10, 65, 3}, {128, 1, 1, 200, 1},
 		} {
 			var want []float32
-			for _, size := range []int{16, 32, 64, 128, 192} {
-				for _, garbage := range []byte{0xff, 0x00, 0x7b, 0x81} {
-					rng := rand.New(rand.NewPCG(15, 16)) // the same values each time
-					sh := Shape{Tokens: size, Layers: 3, KVHeads: c.kvHeads, HeadDim: c.hd}
-					kv := newCache(rng, sh, 1, c.n, garbage)
-					q := floats(rng, c.rows*c.heads*c.hd)
-					for i := range q {
-						q[i] *= 10 // some tiles fall below others by more than 60
-					}
-					pos0 := c.n - c.rows
-					got := make([]float32, len(q))
-					Attend(got, q, kv.pages, sh, 1, c.heads, pos0, c.rows, 0, c.heads, &AttnScratch{})
-					if want == nil {
-						want = got
-					}
-					sameBits(t, got, want, "%+v, page %d, garbage %#x", c, size, garbage)
-					for i := range got {
-						got[i] = float32(math.NaN()) // what is in o before does not matter
-					}
-					var scr AttnScratch
-					for r := 0; r < c.rows; {
-						n := min(c.rows-r, 1+rng.IntN(40))
-						for h := 0; h < c.heads; {
-							e := min(c.heads, h+1+rng.IntN(4))
-							w := c.heads * c.hd
-							Attend(got[r*w:][:n*w], q[r*w:][:n*w], kv.pages, sh, 1, c.heads, pos0+r, n, h, e, &scr)
-							h = e
-						}
-						r += n
-					}
-					sameBits(t, got, want, "%+v cut, page %d, garbage %#x", c, size, garbage)
+			for i, size := range []int{64, 16, 32, 128, 192, 64} {
+				garbage := []byte{0x00, 0xff, 0x7b, 0x81}[i%4] // in the slots that nobody wrote
+				rng := rand.New(rand.NewPCG(15, 16))           // the same values each time
+				sh := Shape{Tokens: size, Layers: 3, KVHeads: c.kvHeads, HeadDim: c.hd}
+				kv := newCache(rng, sh, 1, c.n, garbage)
+				q := floats(rng, c.rows*c.heads*c.hd)
+				for i := range q {
+					q[i] *= 10 // some tiles fall below others by more than 60
 				}
+				pos0 := c.n - c.rows
+				got := make([]float32, len(q))
+				Attend(got, q, kv.pages, sh, 1, c.heads, pos0, c.rows, 0, c.heads, &AttnScratch{})
+				if want == nil {
+					want = got
+				}
+				sameBits(t, got, want, "%+v, page %d, garbage %#x", c, size, garbage)
+				for i := range got {
+					got[i] = float32(math.NaN()) // what is in o before does not matter
+				}
+				var scr AttnScratch
+				for r := 0; r < c.rows; {
+					n := min(c.rows-r, 1+rng.IntN(40))
+					for h := 0; h < c.heads; {
+						e := min(c.heads, h+1+rng.IntN(4))
+						w := c.heads * c.hd
+						Attend(got[r*w:][:n*w], q[r*w:][:n*w], kv.pages, sh, 1, c.heads, pos0+r, n, h, e, &scr)
+						h = e
+					}
+					r += n
+				}
+				sameBits(t, got, want, "%+v cut, page %d, garbage %#x", c, size, garbage)
 			}
 		}
 	})

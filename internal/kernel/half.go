@@ -20,21 +20,23 @@ func f16from(f float32) uint16 {
 	return sign | uint16((b-0x38000000)>>13)
 }
 
-// f16to is exact.
+// f16to is exact: the half's bits in a float's place are 2^-112 of its value, subnormals too.
 func f16to(h uint16) float32 {
-	sign := uint32(h&0x8000) << 16
-	e, m := uint32(h>>10&0x1f), uint32(h&0x3ff)
-	switch {
-	case e == 0x1f:
-		if m != 0 {
-			m |= 0x200
-		}
-		return math.Float32frombits(sign | 0x7f800000 | m<<13)
-	case e == 0:
-		v := float32(m) * (1.0 / (1 << 24))
-		return math.Float32frombits(sign | math.Float32bits(v))
+	b := uint32(h&0x7fff) << 13
+	v := math.Float32frombits(b) * (1 << 112)
+	if b >= 0x7c00<<13 {
+		return f16special(h)
 	}
-	return math.Float32frombits(sign | (e+112)<<23 | m<<13)
+	return math.Float32frombits(math.Float32bits(v) | uint32(h&0x8000)<<16)
+}
+
+// f16special is an infinity or a NaN, made quiet.
+func f16special(h uint16) float32 {
+	m := uint32(h&0x3ff) << 13
+	if m != 0 {
+		m |= 1 << 22
+	}
+	return math.Float32frombits(uint32(h&0x8000)<<16 | 0x7f800000 | m)
 }
 
 // ToF16 converts src to halves, rounding to nearest even. The slices must be of one length.

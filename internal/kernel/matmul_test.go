@@ -328,10 +328,11 @@ func TestPackRefusesWhatIsNotTheMatrix(t *testing.T) {
 // Blocks whose quantisation is known: rounding to even, zeros, a scale too small for a half.
 func TestQuantizeRoundsAsGGMLDoesOnX86(t *testing.T) {
 	forPaths(t, func(t *testing.T) {
-		x := make([]float32, 5*block)
+		x := make([]float32, 6*block)
 		copy(x, []float32{127, 0.5, 1.5, 2.5, -0.5, -1.5, -127, 126.5, 0.49})
 		x[2*block+7] = -3 // alone in its block: -127
 		x[3*block] = 1e-9
+		x[5*block], x[5*block+1], x[5*block+2] = 127e5, 127e5, 1
 		for i := range block {
 			x[4*block+i] = float32(i) * 0.37
 		}
@@ -349,6 +350,9 @@ func TestQuantizeRoundsAsGGMLDoesOnX86(t *testing.T) {
 		}
 		if b := a.q[3]; b.q[0] != 127 || b.d != 0 || b.s != 0 {
 			t.Errorf("a tiny value: %+v", b)
+		}
+		if b := a.q[5]; b.q[0] != 127 || b.q[2] != 0 || b.d != 1e5 || b.s != 254e5 {
+			t.Errorf("beyond a half: %+v", b)
 		}
 		var want actBlock
 		d, sum := float32(31*0.37)/127, 0

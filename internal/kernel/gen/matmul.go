@@ -242,7 +242,9 @@ func quantize(a *asm) {
 	a.ins("VEXTRACTI128 $1, Y8, X9\n\tVPADDD X9, X8, X8\n\tVPSHUFD $0x4e, X8, X9\n\tVPADDD X9, X8, X8\n\tVPSHUFD $0xb1, X8, X9\n\tVPADDD X9, X8, X8")
 	a.ins("VPACKSSDW Y1, Y0, Y0\n\tVPACKSSDW Y3, Y2, Y2\n\tVPACKSSWB Y2, Y0, Y0\n\tVPERMD Y0, Y12, Y0\n\tVMOVDQU Y0, (DI)")
 	a.ins("VCVTDQ2PS X8, X9\n\tVMULSS X9, X6, X9\n\tVUNPCKLPS X9, X6, X6") // d, s
-	a.ins("VCVTPS2PH $0, X6, X6\n\tVCVTPH2PS X6, X6\n\tVMOVLPS X6, 32(DI)")
+	a.ins("VCVTPS2PH $0, X6, X7\n\tVCVTPH2PS X7, X7")
+	a.ins("VSUBPS X7, X7, X9\n\tVXORPS X10, X10, X10\n\tVCMPPS $0, X10, X9, X9") // h-h == 0: finite
+	a.ins("VBLENDVPS X9, X7, X6, X6\n\tVMOVLPS X6, 32(DI)")
 	a.ins("VPSLLD $3, X8, X8\n\tVPXOR X9, X9, X9\n\tVPSUBD X8, X9, X8\n\tVMOVD X8, 40(DI)")
 	a.ins("ADDQ $128, SI\n\tADDQ $48, DI\n\tDECQ CX\n\tJNZ loop")
 	a.ret()
