@@ -5,6 +5,7 @@ import "github.com/spf13/cobra"
 // commands are the subcommands, in the order that help shows them.
 func commands() []*cobra.Command {
 	return []*cobra.Command{
+		newWorkerCommand(),
 		newKeysCommand(),
 		newVersionCommand(),
 	}

@@ -4,7 +4,6 @@ package main
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"strings"
 
@@ -27,7 +26,7 @@ func (s *guardSettings) apply(addrs ...string) error {
 		return exitError{3, fmt.Errorf("--unsafe-disable: %w", err)}
 	}
 	for _, a := range addrs {
-		if a != "" && !loopback(a) {
+		if a != "" && !onLoopback(a) {
 			return exitError{3, fmt.Errorf("UNSAFE build: it listens on loopback only, not on %s", a)}
 		}
 	}
@@ -38,13 +37,4 @@ func (s *guardSettings) apply(addrs ...string) error {
 	}
 	fmt.Fprintf(os.Stderr, "UNSAFE: this binary was built with unsafe_guards; guards taken out: %s\n", off)
 	return nil
-}
-
-func loopback(addr string) bool {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return false
-	}
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
