@@ -114,6 +114,9 @@ func (a *decodeAttempt) advance(e handoff.Event, why because) (slow handoff.Effe
 			a.verdict = a.explain(before, e, x, why)
 			a.ticket.Verdict().Set(a.verdict)
 			a.timer.Stop()
+			if next.Running {
+				a.w.decodes.Cancel(a.id, a.verdict)
+			}
 		case handoff.SendReserved:
 			a.outcome.Reserved = next.Reserved
 			a.ctl.out.put(wire.Reserved{Attempt: a.id, Pages: next.Reserved})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/ed25519"
 
-	"github.com/sluicekv/sluice/internal/engine"
 	"github.com/sluicekv/sluice/internal/wire"
 )
 
@@ -30,16 +29,4 @@ type dataLink interface {
 	PeerKey() ed25519.PublicKey
 	Shutdown(context.Context) error
 	Close() error
-}
-
-// prefillEngine computes prompts. It never blocks in Submit, and calls the job's sink until Done, also after Close.
-type prefillEngine interface {
-	Submit(engine.PrefillJob) error
-	Close()
-}
-
-// decodeEngine continues sealed prompts, under the same rules.
-type decodeEngine interface {
-	Submit(engine.DecodeJob) error
-	Close()
 }

@@ -76,9 +76,9 @@ type outlink struct {
 
 // shipment is what the sender knows of an attempt.
 type shipment struct {
-	a        *prefillAttempt
-	next, to uint32 // ordinals: the next to take, and the end of what is queued
-	queued   bool   // in turns
+	a        *prefillAttempt // set once, before the link knows of it
+	next, to uint32          // ordinals: the next to take, and the end of what is queued
+	queued   bool            // in turns
 	closing  *closing
 }
 
@@ -124,7 +124,7 @@ func (l *outlink) say(f wire.Frame) {
 // queuePages lets the sender take the attempt's pages up to ordinal to. Called under the attempt's lock.
 func (l *outlink) queuePages(a *prefillAttempt, to uint32) {
 	l.mu.Lock()
-	a.shipment.a, a.shipment.to = a, to
+	a.shipment.to = to
 	l.enqueue(&a.shipment)
 	l.mu.Unlock()
 	l.signal()
@@ -133,7 +133,7 @@ func (l *outlink) queuePages(a *prefillAttempt, to uint32) {
 // queueClosing lets the sender send the closing statement, after the page that it is writing. Called under the attempt's lock.
 func (l *outlink) queueClosing(a *prefillAttempt, m wire.Manifest, e wire.End) {
 	l.mu.Lock()
-	a.shipment.a, a.shipment.closing = a, &closing{m, e}
+	a.shipment.closing = &closing{m, e}
 	l.enqueue(&a.shipment)
 	l.mu.Unlock()
 	l.signal()

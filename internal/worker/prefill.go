@@ -53,6 +53,7 @@ func (w *Worker) openPrefill(c *control, t admission.Ticket, secret [32]byte) ve
 		digester: admission.NewDigester(p.Scope),
 		machine:  handoff.NewPrefill(p.PromptTokens, uint32(needed)),
 	}
+	a.shipment.a = a
 	a.stages.start(StagePrompt)
 	a.outcome.Attempt = a.id
 	a.mu.Lock()
@@ -72,7 +73,7 @@ func (a *prefillAttempt) control() *control { return a.ctl }
 
 // reserve waits for the prompt's pages.
 func (a *prefillAttempt) reserve() {
-	lease, v := a.w.pages.reserve(a.ticket, int(a.machine.Needed), a.w.pageWait(a.plan))
+	lease, v := a.w.pages.reserve(a.ticket, a.w.geometry.Pages(int(a.plan.PromptTokens)), a.w.pageWait(a.plan))
 	if lease == nil {
 		a.step(handoff.ReserveEnded{Code: v.Code}, because{said: v})
 		return
@@ -111,6 +112,9 @@ func (a *prefillAttempt) advance(e handoff.Event, why because) (slow handoff.Eff
 			a.verdict = a.explain(before, e, x, why)
 			a.ticket.Verdict().Set(a.verdict)
 			a.timer.Stop()
+			if next.Running {
+				a.w.prefills.Cancel(a.id, a.verdict)
+			}
 		case handoff.SendAbort:
 			a.link.say(signedAbort(a.id, a.verdict, a.key, mac.AbortFromPrefill))
 		case handoff.SendOutcome:

@@ -93,11 +93,6 @@ func (r *rig) start(name string, role capacity.Role, opts ...option) *Worker {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if role == capacity.Prefill {
-		w.prefills = plainPrefill{newPlain()}
-	} else {
-		w.decodes = plainDecode{newPlain()}
-	}
 	if err := w.Start(); err != nil {
 		r.t.Fatal(err)
 	}

@@ -34,13 +34,14 @@ type Worker struct {
 	facts    capacity.Facts
 	limit    capacity.Limit
 
-	pool     *pool.Pool
-	pages    *turnstile
-	table    *table
-	links    *outlinks     // prefill
-	prefills prefillEngine // prefill
-	decodes  decodeEngine  // decode
-	counters counters
+	pool      *pool.Pool
+	pages     *turnstile
+	table     *table
+	links     *outlinks     // prefill
+	prefills  prefillEngine // prefill
+	decodes   decodeEngine  // decode
+	endRunner func()
+	counters  counters
 
 	controls *tcp.Listener[*tcp.Link]
 	data     *tcp.Listener[*tcp.DataLink] // decode
@@ -78,6 +79,9 @@ func New(cfg Config) (*Worker, error) {
 	if cfg.KernelPath == "" {
 		cfg.KernelPath = kernel.Path()
 	}
+	if cfg.Chunk <= 0 {
+		cfg.Chunk = defaultChunk
+	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -109,9 +113,7 @@ func New(cfg Config) (*Worker, error) {
 
 // Start opens the sockets and the engine.
 func (w *Worker) Start() (err error) {
-	if err := w.startEngine(); err != nil {
-		return err
-	}
+	w.startEngine()
 	if w.cfg.Role == capacity.Decode {
 		w.data, err = tcp.ListenData(w.cfg.Data, w.dataConfig(w.cfg.Fleet.Trust(wire.RolePrefill)))
 		if err != nil {
