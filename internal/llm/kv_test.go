@@ -53,9 +53,10 @@ type shape struct {
 	untied                                          bool
 	freqFactors                                     bool
 	linear                                          float32
+	base                                            float64 // of the rotary embedding
 }
 
-var tiny = shape{dim: 64, layers: 2, heads: 4, kvHeads: 2, headDim: 16, ff: 96, vocab: 80}
+var tiny = shape{dim: 64, layers: 2, heads: 4, kvHeads: 2, headDim: 16, ff: 96, vocab: 80, base: 500}
 
 // file writes a random model. extra may add to it or, by writing first, get in the way.
 func (s shape) file(t testing.TB, seed uint64, extra ...func(*gguf.Writer)) *gguf.File {
@@ -90,7 +91,7 @@ func (s shape) metadata(w *gguf.Writer) {
 		w.Uint32("llama.attention.key_length", uint32(s.headDim))
 		w.Uint32("llama.attention.value_length", uint32(s.headDim))
 	}
-	w.Float32("llama.rope.freq_base", 500)
+	w.Float32("llama.rope.freq_base", float32(s.base))
 	w.Float32("llama.attention.layer_norm_rms_epsilon", 1e-5)
 	w.Uint32("tokenizer.ggml.eos_token_id", 3)
 	if s.linear != 0 {

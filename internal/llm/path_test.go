@@ -60,7 +60,7 @@ func together(t *testing.T, r *CPU, seqs []*sequence, chunk int) {
 
 // The bits of the logits do not depend on chunk size, page size, batch or threads, on either path.
 func TestOneNumericPath(t *testing.T) {
-	s := shape{dim: 64, layers: 2, heads: 2, kvHeads: 1, headDim: 16, ff: 64, vocab: 96, untied: true,
+	s := shape{dim: 64, layers: 2, heads: 2, kvHeads: 1, headDim: 16, ff: 64, vocab: 96, base: 500, untied: true,
 		types: map[string]gguf.Type{"": gguf.Q4_1, "attn_v": gguf.F16, "ffn_up": gguf.Q8_0, "attn_output": gguf.Q4_0, "output": gguf.F32}}
 	m := load(t, s.file(t, 3))
 	lengths := []int{530, 5, 64, 17, 129, 1, 63, 33}

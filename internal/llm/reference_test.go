@@ -60,7 +60,7 @@ func reference(t testing.TB, f *gguf.File, s shape, tokens []int32) [][]float64 
 	rope := func(x []float64, pos int) {
 		for i := 0; i < len(x); i += 2 {
 			d := i % s.headDim
-			a := float64(pos) * math.Pow(500, -float64(d)/float64(s.headDim))
+			a := float64(pos) * math.Pow(s.base, -float64(d)/float64(s.headDim))
 			if s.linear != 0 {
 				a /= float64(s.linear)
 			}
