@@ -1,0 +1,59 @@
+// Package liar is a prefill worker that lies.
+//
+// It speaks the wire honestly up to the grant, computes real pages with the real model, and then misbehaves as told. It exists so that
+// drills can show, on content, which guard meets which lie. Nothing but package drill imports it, a drill makes its own fleet and keys
+// for it, and no other worker can be told to lie.
+package liar
+
+import "fmt"
+
+// Lie is one way to misbehave.
+type Lie string
+
+const (
+	// Placeholder is the incident: prefill refuses the prompt in a field (the manifest's verdict), computes a placeholder of one token
+	// instead, ships its one page, and tells the gateway that all went well.
+	Placeholder Lie = "placeholder"
+	// Overstated is Placeholder by a worker that says its pool is as large as decode's, so that no limit stops the prompt.
+	Overstated Lie = "placeholder-overstated-pool"
+	// Silent is Overstated without the honest field: every message says success, with the plan's own counts.
+	Silent Lie = "placeholder-silent"
+	// Short ships the first pages only and says that was all of them.
+	Short Lie = "stop-after-k"
+	// WrongTag sends a page under a tag that the grant does not have: the one of another request's page.
+	WrongTag Lie = "wrong-tag"
+	// WrongOrdinal sends two pages under each other's ordinals.
+	WrongOrdinal Lie = "wrong-ordinal"
+	// Swapped puts the right MACs on two pages whose contents are in each other's place.
+	Swapped Lie = "swapped-pages"
+	// OtherAttempt ships the pages of an attempt served before, with the MACs that they had there.
+	OtherAttempt Lie = "another-attempts-pages"
+	// Flipped changes bytes of a page after its MAC was made.
+	Flipped Lie = "flipped-bytes"
+	// Late keeps its pages back until the attempt was aborted and its pages belong to another request.
+	Late Lie = "late-writes-after-abort"
+	// NoManifest ends without a closing statement, TwoManifests makes it twice.
+	NoManifest   Lie = "no-manifest"
+	TwoManifests Lie = "two-manifests"
+)
+
+// Lies in the order in which a drill tells them.
+func Lies() []Lie {
+	return []Lie{Placeholder, Overstated, Silent, Short, WrongTag, WrongOrdinal, Swapped, OtherAttempt, Flipped, Late, NoManifest, TwoManifests}
+}
+
+// Parse finds a lie by name.
+func Parse(s string) (Lie, error) {
+	for _, l := range Lies() {
+		if string(l) == s {
+			return l, nil
+		}
+	}
+	return "", fmt.Errorf("liar: no lie is named %q; there are %v", s, Lies())
+}
+
+// overstates reports whether the lie needs a worker that names a pool larger than its own.
+func (l Lie) overstates() bool { return l != Placeholder }
+
+// placeholder reports whether the prompt is replaced by one token.
+func (l Lie) placeholder() bool { return l == Placeholder || l == Overstated || l == Silent }
