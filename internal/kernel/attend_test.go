@@ -99,7 +99,7 @@ func TestAttentionIsThatOfTheStoredTokens(t *testing.T) {
 func TestAttentionDoesNotDependOnTheCut(t *testing.T) {
 	forPaths(t, func(t *testing.T) {
 		for _, c := range []struct{ hd, kvHeads, heads, n, rows int }{
-			{64, 1, 2, 300, 200}, {64, 3, 9, 130, 70}, {8, 2, 2, 70, 70}, {80, 1, 4, 129, 65}, {24, 2, 10, 65, 3}, {128, 1, 1, 200, 1},
+			{64, 1, 2, 200, 70}, {64, 3, 9, 130, 67}, {8, 2, 2, 70, 70}, {80, 1, 4, 129, 5}, {24, 2, 10, 65, 3}, {128, 1, 1, 200, 1},
 		} {
 			var want []float32
 			for i, size := range []int{64, 16, 32, 128, 192, 64} {

@@ -74,10 +74,10 @@ func TestProductsStayInsideTheirOperands(t *testing.T) {
 func TestAttentionStaysInsideItsPages(t *testing.T) {
 	bothEdges(t, func(t *testing.T, atEnd bool) {
 		rng := rand.New(rand.NewPCG(23, 24))
-		for _, hd := range []int{8, 40, 64, 96} {
+		for _, hd := range []int{8, 40, 96} {
 			for _, tokens := range []int{16, 32, 64, 128} {
 				sh := Shape{Tokens: tokens, Layers: 1, KVHeads: 1, HeadDim: hd}
-				const n = 150
+				const n = 70
 				var pages []Page
 				for range (n + tokens - 1) / tokens {
 					pages = append(pages, PageAt(unsafe.Pointer(&fence(t, tokens*hd*4, atEnd)[0])))
@@ -86,8 +86,8 @@ func TestAttentionStaysInsideItsPages(t *testing.T) {
 					kv := fenced(t, floats(rng, hd), atEnd)
 					StoreKV(SlotAt(pages[p/tokens].base, p%tokens), sh, 0, kv, kv)
 				}
-				for _, rows := range []int{1, 2, 70} {
-					for _, heads := range []int{1, 2, 4} {
+				for _, rows := range []int{1, 2, 66} {
+					for _, heads := range []int{1, 4} {
 						q := fenced(t, floats(rng, rows*heads*hd), atEnd)
 						o := fenced(t, make([]float32, rows*heads*hd), atEnd)
 						scr := AttnScratch{q: fenced(t, make([]float32, rows*heads*hd), atEnd)}
