@@ -1,0 +1,293 @@
+package source
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluicekv/sluice/internal/check/facts"
+)
+
+// maxStreams bounds the nodes kept of one log; more is somebody else's file.
+const maxStreams = 20000
+
+// bootGap is the least time between two starts of one engine; summary lines closer than that are of two nodes.
+const bootGap = 5 * time.Second
+
+// logScan reads start-up logs in one pass: SGLang and vLLM, several nodes, ranks and boots.
+type logScan struct {
+	file    string // as named in sources
+	node    string // name of the node if the log names none
+	id      string
+	streams map[string]*stream
+	order   []*stream
+	who     string // set by "==> file <==" and kept until the next
+	lines   int
+	bytes   int64
+	hits    int // lines with a fact
+	cut     int // first cut line
+	ended   bool
+}
+
+// stream is what one writer wrote: usually one node, several if logs were put one behind the other.
+type stream struct {
+	who   string
+	nodes []*scanNode
+}
+
+// scanNode is a node while its log is read.
+type scanNode struct {
+	*facts.Node
+	engine   string
+	args     facts.Source // where the argument list was seen
+	role     string
+	place    string         // host:port:node_rank of the arguments
+	pools    map[string]int // summary lines seen, by rank
+	poolAt   time.Time      // of the last summary line
+	caches   map[string]int // cache lines seen, by full rank
+	blocks   int            // vLLM: blocks without a page size
+	blocksAt facts.Source   //
+	conc     float64        // vLLM: maximum concurrency
+	mixed    bool
+}
+
+func newLogScan(file, id, node string) *logScan {
+	return &logScan{file: file, id: id, node: node, streams: map[string]*stream{}}
+}
+
+// scan reads all of r.
+func (s *logScan) scan(r io.Reader) error {
+	err := eachLine(r, s.line)
+	return err
+}
+
+func (s *logScan) line(b []byte, no int, cut, last bool) {
+	s.lines = no
+	s.bytes += int64(len(b)) + 1
+	if last {
+		s.ended = true
+	}
+	if cut && s.cut == 0 {
+		s.cut = no
+	}
+	if dull(b) {
+		return
+	}
+	b = stripANSI(b)
+	if h, ok := bytes.CutPrefix(b, []byte("==> ")); ok {
+		if name, ok := bytes.CutSuffix(h, []byte(" <==")); ok {
+			s.who = stem(string(name))
+			return
+		}
+	}
+	if !telling(b) {
+		return
+	}
+	who, rest := carrier(b)
+	if who == "" {
+		who = s.who
+	}
+	st := s.stream(who)
+	if st == nil {
+		return
+	}
+	at := facts.Source{Name: s.file, Line: no}
+	if s.sglang(st, rest, at) || s.vllm(st, rest, at) || s.events(st, rest, at) {
+		s.hits++
+	}
+}
+
+// dull recognises the lines that a busy engine writes all day, without looking further.
+func dull(b []byte) bool {
+	if len(b) < 12 {
+		return true
+	}
+	i := bytes.IndexByte(b[:min(len(b), 64)], ']')
+	if i < 0 || i+3 > len(b) {
+		return false
+	}
+	r := b[i+1:]
+	if r[0] == ' ' {
+		r = r[1:]
+	}
+	return bytes.HasPrefix(r, []byte("Prefill batch")) || bytes.HasPrefix(r, []byte("Decode batch")) || bytes.HasPrefix(r, []byte("INFO:     1"))
+}
+
+// anchors are short pieces of which each line with a fact has at least one.
+var anchors = [][]byte{
+	[]byte("_token"), []byte("KV"), []byte("#tok"), []byte("args"), []byte("_len"), []byte("ersion"), []byte("locks: "), []byte("max "),
+	[]byte("mem"), []byte("failed"), []byte("exceed"), []byte("Methods: "), []byte("SECURITY"), []byte("hunk cache"), []byte("anary"),
+	[]byte("orruption"), []byte("Truncated"), []byte("engine (v"), []byte("glang"), []byte("fired up"), []byte("hybrid_"), []byte("concurrency"),
+	[]byte("==> "), []byte("startup complete"), []byte("vllm"),
+}
+
+func telling(b []byte) bool {
+	for _, a := range anchors {
+		if bytes.Contains(b, a) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *logScan) stream(who string) *stream {
+	st := s.streams[who]
+	if st == nil {
+		if len(s.streams) >= maxStreams {
+			return nil
+		}
+		st = &stream{who: who}
+		s.streams[who] = st
+		s.order = append(s.order, st)
+	}
+	return st
+}
+
+// current is the node that a line of st is about; it is made if there is none.
+func (s *logScan) current(st *stream, engine string) *scanNode {
+	if len(st.nodes) == 0 {
+		return s.begin(st, engine)
+	}
+	n := st.nodes[len(st.nodes)-1]
+	if n.engine == "" {
+		n.engine = engine
+	}
+	return n
+}
+
+func (s *logScan) begin(st *stream, engine string) *scanNode {
+	name := s.node
+	if st.who != "" {
+		name = st.who
+	}
+	n := &scanNode{Node: &facts.Node{Name: name}, engine: engine, pools: map[string]int{}, caches: map[string]int{}}
+	st.nodes = append(st.nodes, n)
+	return n
+}
+
+// newBoot forgets what the last start said, keeping its numbers for the report.
+func (s *logScan) newBoot(n *scanNode, at facts.Source) {
+	pool := n.Int(facts.Pool)
+	n.Boots = append(n.Boots, facts.Boot{At: n.args, Pool: pool, Context: n.Int(facts.Context), Version: n.Text(facts.Version)})
+	n.Facts, n.Starts, n.Events = nil, false, nil
+	n.pools, n.caches = map[string]int{}, map[string]int{}
+	n.blocks, n.conc, n.poolAt = 0, 0, time.Time{}
+	n.args = at
+	n.MinVer, n.MaxVer = "", ""
+}
+
+// opening is called at an argument list: it finds or makes the node that starts here. place tells nodes apart.
+func (s *logScan) opening(st *stream, engine, role, place string, at facts.Source) *scanNode {
+	for i := len(st.nodes) - 1; i >= 0; i-- {
+		n := st.nodes[i]
+		switch {
+		case n.args == (facts.Source{}) && i == len(st.nodes)-1 && n.pools[""] == 0 && len(n.pools) == 0:
+			// Lines before the arguments (a version, a banner) belong to this start.
+			n.args, n.role, n.place, n.engine = at, role, place, engine
+			return n
+		case n.engine == engine && n.role == role && n.place == place:
+			s.newBoot(n, at)
+			st.nodes = append(append(st.nodes[:i], st.nodes[i+1:]...), n) // it is the one that writes now
+			return n
+		}
+	}
+	n := s.begin(st, engine)
+	n.args, n.role, n.place = at, role, place
+	return n
+}
+
+// summary is called at a line that states pool and context of one rank; it settles which node the line is about.
+func (s *logScan) summary(st *stream, engine, rank string, t time.Time, at facts.Source) *scanNode {
+	n := s.current(st, engine)
+	if n.pools[rank] == 0 {
+		return n
+	}
+	// A rank says this once a start. Far apart, or with "ready" in between, it is another start of the same node; close
+	// together, or with nothing that tells, it is another node.
+	near := !t.IsZero() && !n.poolAt.IsZero() && t.Sub(n.poolAt).Abs() < bootGap
+	if near || t.IsZero() && !n.Starts {
+		for i := len(st.nodes) - 2; i >= 0; i-- { // two nodes write into one stream and one still waits for its line
+			if o := st.nodes[i]; len(o.pools) == 0 && o.engine == engine {
+				o.mixed, n.mixed = true, true
+				return o
+			}
+		}
+		return s.begin(st, engine)
+	}
+	args := n.args
+	var keep []facts.Fact
+	for _, f := range n.Facts {
+		if f.Weight == facts.Args {
+			keep = append(keep, f)
+		}
+	}
+	s.newBoot(n, at)
+	n.args, n.Facts = args, keep
+	return n
+}
+
+// finish turns the scan into nodes.
+func (s *logScan) finish() (nodes []*facts.Node) {
+	for _, st := range s.order {
+		for i, n := range st.nodes {
+			s.settle(n)
+			if len(n.Facts) == 0 && len(n.Events) == 0 {
+				continue
+			}
+			n.ID = s.id
+			if st.who != "" {
+				n.ID += "\x00" + st.who
+			}
+			if len(st.nodes) > 1 {
+				n.ID += fmt.Sprintf("\x00%d", i)
+				suffix := n.Text(facts.Role)
+				if suffix == "" || suffix == "both" || s.sameRole(st, suffix) > 1 {
+					suffix = strings.TrimPrefix(suffix+"#"+strconv.Itoa(i+1), "both")
+				}
+				n.Name += "/" + strings.TrimPrefix(suffix, "#")
+			}
+			nodes = append(nodes, n.Node)
+		}
+	}
+	if s.cut > 0 {
+		for _, n := range nodes {
+			n.Note(facts.Source{Name: s.file, Line: s.cut}, false, "a line is longer than %d MiB; the rest of it was passed over", MaxLine>>20)
+		}
+	}
+	return nodes
+}
+
+func (s *logScan) sameRole(st *stream, role string) (k int) {
+	for _, n := range st.nodes {
+		if n.Text(facts.Role) == role {
+			k++
+		}
+	}
+	return k
+}
+
+// settle derives what only all lines together say.
+func (s *logScan) settle(n *scanNode) {
+	if n.engine != "" {
+		n.Put(facts.Engine, n.engine, s.first(n), facts.Args)
+	}
+	if n.blocks > 0 {
+		s.settleBlocks(n)
+	}
+	if n.mixed {
+		n.Note(n.args, true, "lines of two nodes are mixed in one stream and nothing tells them apart; log each node to its own file or keep the pod prefix")
+	}
+}
+
+func (s *logScan) first(n *scanNode) facts.Source {
+	if n.args != (facts.Source{}) {
+		return n.args
+	}
+	if len(n.Facts) > 0 {
+		return n.Facts[0].At
+	}
+	return facts.Source{Name: s.file}
+}
