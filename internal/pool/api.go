@@ -23,7 +23,7 @@
 //
 // # Locks
 //
-// Pool.mu is a leaf and guards every slot, lease and count. No page is copied, hashed or zeroed under it, with one
+// A lease's growing comes before Pool.mu, which is a leaf and guards every slot, lease and count. No page is copied, hashed or zeroed under it, with one
 // exception: ScanFree reads a free page in small pieces. Config.Trace is called under it.
 //
 // # Guards

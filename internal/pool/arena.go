@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"iter"
 	"os"
 	"unsafe"
 
@@ -33,7 +34,26 @@ func (a *arena) base(id page.ID) unsafe.Pointer {
 func (a *arena) bytes(id page.ID) []byte { return a.padded(id)[:a.size:a.size] }
 
 // padded is page id with the bytes up to the next.
-func (a *arena) padded(id page.ID) []byte {
-	off := int(id) * a.stride
-	return a.mem[off : off+a.stride : off+a.stride]
+func (a *arena) padded(id page.ID) []byte { return a.run(id, 1) }
+
+// run is n pages from id on, with the bytes between them.
+func (a *arena) run(id page.ID, n int) []byte {
+	off, end := int(id)*a.stride, (int(id)+n)*a.stride
+	return a.mem[off:end:end]
+}
+
+// runs cuts tags into stretches of pages that lie next to each other in the arena.
+func runs(tags []page.Tag) iter.Seq[[]page.Tag] {
+	return func(yield func([]page.Tag) bool) {
+		for len(tags) > 0 {
+			n := 1
+			for n < len(tags) && tags[n].ID == tags[n-1].ID+1 {
+				n++
+			}
+			if !yield(tags[:n]) {
+				return
+			}
+			tags = tags[n:]
+		}
+	}
 }

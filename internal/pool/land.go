@@ -103,7 +103,7 @@ func (l *Lease) landed(tag page.Tag, good bool) (err error) {
 		err = fmt.Errorf("%w: %s", ErrMAC, tag)
 	}
 	if p.trace != nil {
-		p.trace(Event{OpLandEnd, err == nil, l.owner, tag, 1})
+		p.trace(Event{Op: OpLandEnd, OK: err == nil, Attempt: l.owner, First: tag, Count: 1})
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package pool
 import (
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/sluicekv/sluice/internal/admission"
 	"github.com/sluicekv/sluice/internal/attempt"
@@ -15,9 +16,10 @@ import (
 //
 // A lease is live until Fence or Release; from then on every method but Release, Done, Tags and Len returns ErrFenced.
 type Lease struct {
-	p     *Pool
-	owner attempt.ID
-	done  chan struct{}
+	p       *Pool
+	owner   attempt.ID
+	done    chan struct{}
+	growing sync.Mutex // taken before p.mu: pages get their ordinals in the order they were handed over
 
 	// Guarded by p.mu. tags, bases and spent only ever grow, and what is in tags and bases never changes: a view keeps
 	// the slices it saw.
@@ -55,6 +57,8 @@ func (p *Pool) Reserve(t admission.Ticket, n int) (*Lease, error) {
 // Grow adds n pages for the lease's own writes; no peer can land there. ErrPoolFull changes nothing.
 func (l *Lease) Grow(n int) error {
 	p := l.p
+	l.growing.Lock()
+	defer l.growing.Unlock()
 	tags, err := p.take(l, n)
 	if err != nil {
 		return err
@@ -89,6 +93,7 @@ func (p *Pool) take(l *Lease, n int) ([]page.Tag, error) {
 	tags := make([]page.Tag, n)
 	p.mu.Lock()
 	if p.closed {
+		p.mu.Unlock()
 		panic("pool: used after Close")
 	}
 	if l.fenced || l.released {
@@ -121,8 +126,15 @@ func (p *Pool) verifyZero(tags []page.Tag) error {
 	if guard.Off(guard.Zero) {
 		return nil
 	}
-	for _, tag := range tags {
-		if b := p.arena.padded(tag.ID); !isZero(b) {
+	for run := range runs(tags) {
+		if isZero(p.arena.run(run[0].ID, len(run))) {
+			continue
+		}
+		for _, tag := range run {
+			b := p.arena.padded(tag.ID)
+			if isZero(b) {
+				continue
+			}
 			if guard.Unsafe { // with guards taken out the invariant is broken on purpose
 				return fmt.Errorf("%w: %s has %d bytes that are not zero", ErrNotZero, tag, countNonzero(b))
 			}

@@ -37,7 +37,7 @@ func (p *Pool) fencePage(tag page.Tag) {
 
 // Release fences, and as pins drain zeroes and frees; it never blocks. Idempotent. Done is closed when all pages are free.
 //
-// Whoever takes the last pin of a page hands it to the scrubber, a goroutine that lives as long as there are pages to zero.
+// Whoever takes the last pin of a page hands the page to the scrubber, a goroutine that lives while there are pages to zero.
 func (l *Lease) Release() {
 	p := l.p
 	p.mu.Lock()
@@ -46,7 +46,7 @@ func (l *Lease) Release() {
 		return
 	}
 	l.released = true
-	if guard.Off(guard.Fence) { // the pages go, the grant stays
+	if guard.Off(guard.Fence) && !l.fenced { // the pages go, the grant stays
 		for _, tag := range l.tags {
 			p.fencePage(tag)
 		}
@@ -59,109 +59,93 @@ func (l *Lease) Release() {
 // Done is closed when all pages of a released lease are free.
 func (l *Lease) Done() <-chan struct{} { return l.done }
 
-// dirty is a page to be zeroed.
+// dirty is pages of one lease that are to be zeroed: fenced, released and unpinned. Each page gets here once.
 type dirty struct {
 	lease *Lease
-	tag   page.Tag
+	tags  []page.Tag
 }
 
-// discard hands fenced pages without pins to the scrubber; the others follow when their last pin goes. It is called under mu.
+// discard hands those of tags that have no pin to the scrubber; the others follow when their last pin goes. It is called
+// under mu.
 func (p *Pool) discard(l *Lease, tags []page.Tag) {
-	for _, tag := range tags {
-		if p.slots[tag.ID].Pins == 0 {
-			p.dirty = append(p.dirty, dirty{l, tag})
+	for len(tags) > 0 {
+		n := 0
+		for n < len(tags) && p.slots[tags[n].ID].Pins == 0 {
+			n++
 		}
+		if n > 0 {
+			p.dirty = append(p.dirty, dirty{l, tags[:n]})
+		}
+		tags = tags[min(n+1, len(tags)):]
 	}
-	p.wakeScrubber()
-}
-
-// unpin takes one pin of a page. It is called under mu.
-func (p *Pool) unpin(l *Lease, tag page.Tag) {
-	s := &p.slots[tag.ID]
-	*s = s.Unpin(tag)
-	p.count.Pins--
-	if s.State == page.Fenced {
-		p.drained(l, tag)
-	}
-}
-
-// drained is told, under mu, that a pin of a fenced page went.
-func (p *Pool) drained(l *Lease, tag page.Tag) {
-	if p.slots[tag.ID].Pins == 0 && l.released {
-		p.dirty = append(p.dirty, dirty{l, tag})
-		p.wakeScrubber()
-	}
-}
-
-func (p *Pool) wakeScrubber() {
 	if p.scrubbing == nil && len(p.dirty) > 0 {
 		p.scrubbing = make(chan struct{})
 		go p.scrub()
 	}
 }
 
-// scrubBatch bounds the pages that are zeroed between two turns at the lock, so that waiters see the first ones early.
-const scrubBatch = 64
+// unpin takes one pin of a page. Of a released lease, the last one hands the page on. It is called under mu.
+func (p *Pool) unpin(l *Lease, tag page.Tag) {
+	s := &p.slots[tag.ID]
+	*s = s.Unpin(tag)
+	p.count.Pins--
+	if s.State == page.Fenced && l.released {
+		p.discard(l, []page.Tag{tag})
+	}
+}
+
+// scrubBytes bounds what is zeroed between two turns at the lock, so that waiters see the first pages early.
+const scrubBytes = 4 << 20
 
 // scrub zeroes and frees dirty pages until there are none.
 func (p *Pool) scrub() {
-	var batch [scrubBatch]dirty
+	most := max(1, scrubBytes/p.arena.stride)
 	p.mu.Lock()
 	for len(p.dirty) > 0 {
-		n := copy(batch[:], p.dirty)
-		p.dirty = p.dirty[n:]
-		for _, d := range batch[:n] {
-			s := &p.slots[d.tag.ID]
-			*s = s.Scrub(d.tag)
+		d := &p.dirty[0]
+		l, tags := d.lease, d.tags[:min(most, len(d.tags))]
+		if d.tags = d.tags[len(tags):]; len(d.tags) == 0 {
+			*d = dirty{}
+			p.dirty = p.dirty[1:]
 		}
-		p.emitDirty(OpScrub, batch[:n])
+		for _, tag := range tags {
+			s := &p.slots[tag.ID]
+			*s = s.Scrub(tag)
+		}
+		p.emitRuns(OpScrub, l, tags)
 		p.mu.Unlock()
-		for _, d := range batch[:n] {
+		for run := range runs(tags) {
 			if !guard.Off(guard.Zero) {
-				clearBytes(p.arena.padded(d.tag.ID))
+				clearBytes(p.arena.run(run[0].ID, len(run)))
 			}
-			p.arena.shut(d.tag.ID)
+		}
+		for _, tag := range tags {
+			p.arena.shut(tag.ID)
 		}
 		p.mu.Lock()
-		p.freePages(batch[:n])
+		p.freePages(l, tags)
 	}
-	p.dirty = nil // its front still names leases, and its room may be large
+	p.dirty = nil // its room may be large
 	close(p.scrubbing)
 	p.scrubbing = nil
 	p.mu.Unlock()
 }
 
-// freePages gives scrubbed pages back and wakes who waits for pages, or for a lease's end. It is called under mu.
-func (p *Pool) freePages(batch []dirty) {
-	p.emitDirty(OpFree, batch)
-	for i, d := range batch {
-		s := &p.slots[d.tag.ID]
-		*s = s.Free(d.tag)
-		p.free.put(d.tag.ID)
-		if d.lease.out--; d.lease.out == 0 {
-			close(d.lease.done)
-		}
-		batch[i] = dirty{}
+// freePages gives scrubbed pages back and wakes who waits for pages, or for the lease's end. It is called under mu.
+func (p *Pool) freePages(l *Lease, tags []page.Tag) {
+	p.emitRuns(OpFree, l, tags)
+	for _, tag := range tags {
+		s := &p.slots[tag.ID]
+		*s = s.Free(tag)
+		p.free.put(tag.ID)
 	}
-	p.count.Fenced -= len(batch)
-	p.count.Released += uint64(len(batch))
+	p.count.Fenced -= len(tags)
+	p.count.Released += uint64(len(tags))
+	if l.out -= len(tags); l.out == 0 {
+		close(l.done)
+	}
 	if p.freed != nil {
 		close(p.freed)
 		p.freed = nil
-	}
-}
-
-// emitDirty traces runs of one lease's consecutive pages. It is called under mu.
-func (p *Pool) emitDirty(op Op, batch []dirty) {
-	if p.trace == nil {
-		return
-	}
-	for len(batch) > 0 {
-		n := 1
-		for n < len(batch) && batch[n].lease == batch[0].lease && batch[n].tag.ID == batch[n-1].tag.ID+1 {
-			n++
-		}
-		p.emit(op, batch[0].lease, batch[0].tag, n)
-		batch = batch[n:]
 	}
 }

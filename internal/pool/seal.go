@@ -70,14 +70,14 @@ func (l *Lease) SealOwn(ordinal int, key *mac.Key) (mac.Tag, error) {
 			err = fmt.Errorf("%w: %s at ordinal %d, by this lease's own compute", ErrUnwritten, tag, ordinal)
 		default:
 			*s = s.Seal(tag)
-			p.emit(OpSeal, l, tag, 1)
+			p.emit(OpSealOwn, l, tag, 1)
 		}
 	}
 	if err != nil {
 		p.mu.Unlock()
 		return mac.Tag{}, err
 	}
-	p.beginRead(tag)
+	p.beginRead(l, tag)
 	p.mu.Unlock()
 
 	m := key.Sum(mac.Page, uint64(ordinal), p.arena.bytes(tag.ID))
@@ -104,8 +104,7 @@ func (l *Lease) CopyOut(dst []byte, ordinal int) (int, error) {
 		p.mu.Unlock()
 		return 0, err
 	}
-	p.beginRead(tag)
-	p.emit(OpViewBegin, l, tag, 1)
+	p.beginRead(l, tag)
 	p.mu.Unlock()
 
 	if p.midCopy != nil {
@@ -114,7 +113,6 @@ func (l *Lease) CopyOut(dst []byte, ordinal int) (int, error) {
 	n := copy(dst, p.arena.bytes(tag.ID))
 
 	p.mu.Lock()
-	p.emit(OpViewEnd, l, tag, 1)
 	p.endRead(l, tag)
 	p.mu.Unlock()
 	return n, nil
@@ -132,7 +130,8 @@ func (l *Lease) at(ordinal int) (page.Tag, error) {
 }
 
 // beginRead and endRead pin one page; both are called under mu.
-func (p *Pool) beginRead(tag page.Tag) {
+func (p *Pool) beginRead(l *Lease, tag page.Tag) {
+	p.emit(OpViewBegin, l, tag, 1)
 	if !guard.Off(guard.Pin) {
 		p.slots[tag.ID] = p.slots[tag.ID].Pin(tag)
 		p.count.Pins++
@@ -140,6 +139,7 @@ func (p *Pool) beginRead(tag page.Tag) {
 }
 
 func (p *Pool) endRead(l *Lease, tag page.Tag) {
+	p.emit(OpViewEnd, l, tag, 1)
 	if !guard.Off(guard.Pin) {
 		p.unpin(l, tag)
 	}

@@ -64,7 +64,9 @@ func (l *Lease) View(v *View, tokens, writeFrom int) error {
 		p.count.Pins += n - v.strangers
 	}
 	v.lease, v.tokens, v.writeFrom = l, tokens, writeFrom
-	p.emit(OpViewBegin, l, v.tags[0], n)
+	if p.trace != nil {
+		p.trace(Event{Op: OpViewBegin, OK: true, Attempt: l.owner, First: v.tags[0], Count: n, Writes: n - firstWritten})
+	}
 	return nil
 }
 
@@ -144,19 +146,35 @@ func (v *View) reset() {
 	*v = View{}
 }
 
-// unpin takes the pins of the first n pages back. It is called under mu, and leaves the pool's count of pins alone.
+// unpin takes the pins of the first n pages back. Of a released lease, the last ones hand their pages on. It is called under
+// mu, and leaves the pool's count of pins alone.
 func (v *View) unpin(l *Lease, n int) {
 	if !v.pinned {
 		return
 	}
+	if v.stale != nil {
+		v.unpinSome(l, n)
+		return
+	}
+	for _, tag := range v.tags[:n] {
+		s := &l.p.slots[tag.ID]
+		*s = s.Unpin(tag)
+	}
+	if l.released {
+		l.p.discard(l, v.tags[:n])
+	}
+}
+
+// unpinSome is unpin of a view that read strangers' pages. Unsafe build only.
+func (v *View) unpinSome(l *Lease, n int) {
 	for i, tag := range v.tags[:n] {
-		if v.stale != nil && v.stale[i] {
+		if v.stale[i] {
 			continue
 		}
 		s := &l.p.slots[tag.ID]
 		*s = s.Unpin(tag)
-		if s.State == page.Fenced {
-			l.p.drained(l, tag)
+		if l.released {
+			l.p.discard(l, v.tags[i:i+1])
 		}
 	}
 }
