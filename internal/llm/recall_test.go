@@ -27,6 +27,7 @@ func TestRecallContinues(t *testing.T) {
 		{recall.Config{MinMatch: 2}, "The code of A is x9Q.\nThe code of B is 7zK.\nThe code of A is", " x9Q.", 5},
 		{recall.Config{MinMatch: 2}, "The code of A is x9Q.\nThe code of B is 7zK.\nThe code of B is", " 7zK.", 5},
 		{recall.Config{MinMatch: 2}, "The code of A is x9Q.\nThe code of A is 7zK.\nThe code of A is", " 7zK.", 5}, // the later one
+		{recall.Config{MinMatch: 2}, "The code of A is 7zK.\nThe code of A is x9Q.\nThe code of A is", " x9Q.", 5},
 		{recall.Config{MinMatch: 2, StopAtNewline: true}, "The code of A is x9Q.\nThe code of B is 7zK.\nThe code of A is", " x9Q.<|end|>", 9},
 		{recall.Config{MinMatch: 2}, "Hello", "<|end|>", 3}, // nothing to copy
 		{recall.Config{MinMatch: 2}, "", "\n<|end|>", 3},

@@ -2,6 +2,7 @@ package llm
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -211,15 +212,15 @@ func TestChunksThatFail(t *testing.T) {
 	if !sameBits(good.Logits, again.Logits) {
 		t.Error("a chunk's logits changed because another in its batch was not finite")
 	}
-	for name, batch := range map[string][]Chunk{
-		"too many rows": {chunk(make([]int32, 20)...), chunk(make([]int32, 13)...)},
-		"no tokens":     {chunk()},
-		"short logits":  {{Tokens: []int32{1}, KV: newMemory(m, 16, 16), Logits: make([]float32, 3)}},
+	for want, batch := range map[string][]Chunk{
+		"33 rows in a runner of 32": {chunk(make([]int32, 20)...), chunk(make([]int32, 13)...)},
+		"0 tokens at 0":             {chunk()},
+		"room for 3 logits":         {{Tokens: []int32{1}, KV: newMemory(m, 16, 16), Logits: make([]float32, 3)}},
 	} {
 		func() {
 			defer func() {
-				if recover() == nil {
-					t.Errorf("%s: no panic", name)
+				if got := fmt.Sprint(recover()); !strings.Contains(got, want) {
+					t.Errorf("got %q, want %q", got, want)
 				}
 			}()
 			r.Forward(batch)
