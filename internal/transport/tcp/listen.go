@@ -12,9 +12,9 @@ import (
 	"github.com/sluicekv/sluice/internal/wire"
 )
 
-// Listener accepts links. Handshakes run beside each other, at most Config.Pending of them; when one more comes, the oldest is pushed out:
-// a stranger that opens connections and says nothing keeps nobody out, since an honest handshake takes milliseconds and is
-// never among the oldest for long.
+// Listener accepts links. Handshakes run beside each other, at most Config.Pending of them. When one more comes, the oldest is pushed out if it
+// has had its grace, else the newcomer waits (in the kernel's backlog): a stranger that opens connections and says nothing keeps nobody out, since
+// an honest handshake takes milliseconds, and a crowd of honest ones does not push each other out.
 type Listener[L interface{ Close() error }] struct {
 	socket net.Listener
 	medium wire.Medium
@@ -22,6 +22,7 @@ type Listener[L interface{ Close() error }] struct {
 	make   func(*link) L
 	ready  chan L
 	done   chan struct{}
+	freed  chan struct{} // 1: a handshake ended
 	work   sync.WaitGroup
 
 	mu      sync.Mutex
@@ -31,8 +32,12 @@ type Listener[L interface{ Close() error }] struct {
 
 // knock is a connection whose handshake is going on.
 type knock struct {
+	since  time.Time
 	cancel context.CancelCauseFunc
 }
+
+// grace is how long a handshake is left alone when others wait.
+const grace = 100 * time.Millisecond
 
 // ListenControl accepts control links at a worker.
 func ListenControl(addr string, c Config) (*Listener[*Link], error) {
@@ -51,7 +56,7 @@ func listen[L interface{ Close() error }](addr string, m wire.Medium, c Config, 
 	if err != nil {
 		return nil, fmt.Errorf("tcp: %s listener: %w", m, err)
 	}
-	l := &Listener[L]{socket: socket, medium: m, config: c, make: wrap, ready: make(chan L), done: make(chan struct{})}
+	l := &Listener[L]{socket: socket, medium: m, config: c, make: wrap, ready: make(chan L), done: make(chan struct{}), freed: make(chan struct{}, 1)}
 	l.work.Go(l.run)
 	return l, nil
 }
@@ -113,22 +118,36 @@ func (l *Listener[L]) run() {
 	}
 }
 
-// admit starts a handshake, and pushes out the oldest if there are too many.
+// admit starts a handshake once there is room for it.
 func (l *Listener[L]) admit(raw net.Conn) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	for !l.closed && l.pending.Len() >= l.config.Pending {
+		oldest := l.pending.Front()
+		k := oldest.Value.(*knock)
+		left := grace - time.Since(k.since)
+		if left <= 0 {
+			l.pending.Remove(oldest)
+			k.cancel(ErrCrowded)
+			break
+		}
+		l.mu.Unlock()
+		wait := time.NewTimer(left)
+		select {
+		case <-l.freed:
+		case <-wait.C:
+		case <-l.done:
+		}
+		wait.Stop()
+		l.mu.Lock()
+	}
 	if l.closed {
 		cancel(ErrClosed)
 		raw.Close()
 		return
 	}
-	if l.pending.Len() >= l.config.Pending {
-		oldest := l.pending.Front()
-		l.pending.Remove(oldest)
-		oldest.Value.(*knock).cancel(ErrCrowded)
-	}
-	e := l.pending.PushBack(&knock{cancel})
+	e := l.pending.PushBack(&knock{time.Now(), cancel})
 	l.work.Go(func() {
 		defer cancel(nil)
 		l.handshake(ctx, raw, e)
@@ -140,6 +159,10 @@ func (l *Listener[L]) handshake(ctx context.Context, raw net.Conn, e *list.Eleme
 	l.mu.Lock()
 	l.pending.Remove(e) // does nothing if it was pushed out
 	l.mu.Unlock()
+	select {
+	case l.freed <- struct{}{}:
+	default:
+	}
 	if err != nil {
 		if l.config.OnRefuse != nil {
 			l.config.OnRefuse(raw.RemoteAddr(), err)

@@ -1,0 +1,706 @@
+package tcp
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluicekv/sluice/internal/keyring"
+	"github.com/sluicekv/sluice/internal/wire"
+)
+
+// refused collects what a listener's handshakes ended with.
+type refused chan error
+
+func (r refused) note(_ net.Addr, err error) { r <- err }
+
+func (r refused) next(t testing.TB) error {
+	t.Helper()
+	select {
+	case err := <-r:
+		return err
+	case <-time.After(10 * time.Second):
+		t.Fatal("the listener refused nobody")
+		return nil
+	}
+}
+
+// door is a listener that strangers knock at.
+func dataDoor(t testing.TB, c Config) (*Listener[*DataLink], refused) {
+	t.Helper()
+	r := make(refused, 1000)
+	c.OnRefuse = r.note
+	l, err := ListenData("127.0.0.1:0", c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l, r
+}
+
+func controlDoor(t testing.TB, c Config) (*Listener[*Link], refused) {
+	t.Helper()
+	r := make(refused, 1000)
+	c.OnRefuse = r.note
+	l, err := ListenControl("127.0.0.1:0", c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l, r
+}
+
+func knockAt(t testing.TB, addr net.Addr) *net.TCPConn {
+	t.Helper()
+	c, err := net.Dial("tcp", addr.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(10 * time.Second))
+	return c.(*net.TCPConn)
+}
+
+func encoded(t testing.TB, f wire.Frame) []byte {
+	t.Helper()
+	b, err := wire.Append(nil, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// helloOf is the hello that an honest end would send.
+func helloOf(c Config) wire.Hello {
+	h := c.Hello
+	h.Key, h.Session = c.Identity.Key(), [16]byte{42}
+	return h
+}
+
+// readHello reads a hello from a raw connection.
+func readHello(t testing.TB, c net.Conn) (wire.Hello, []byte) {
+	t.Helper()
+	b := make([]byte, wire.HeaderSize)
+	if _, err := io.ReadFull(c, b); err != nil {
+		t.Fatal(err)
+	}
+	h, err := wire.ParseHeader(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := make([]byte, h.Body)
+	if _, err := io.ReadFull(c, body); err != nil {
+		t.Fatal(err)
+	}
+	f, err := wire.Decode(h.Kind, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f.(wire.Hello), append(b, body...)
+}
+
+func TestWhatStrangersSayToADataListener(t *testing.T) {
+	f := newTrio()
+	f.decode.Timeouts.Handshake = 300 * time.Millisecond
+	hello := encoded(t, helloOf(f.prefill))
+	spoilt := func(change func([]byte)) []byte { b := bytes.Clone(hello); change(b); return b }
+	for _, c := range []struct {
+		name string
+		send []byte
+		end  bool // close for writing after it
+		want error
+		text string
+	}{
+		{"nothing, and stay", nil, false, ErrHandshake, "300ms"},
+		{"nothing, and leave", nil, true, ErrRefused, "EOF"},
+		{"half a header, and stay", hello[:5], false, ErrHandshake, "300ms"},
+		{"half a header, and leave", hello[:5], true, ErrRefused, "EOF"},
+		{"half a hello, and stay", hello[:40], false, ErrHandshake, "300ms"},
+		{"half a hello, and leave", hello[:40], true, ErrRefused, "in hello"},
+		{"HTTP", []byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), false, ErrGarbage, "no hello"},
+		{"zeroes", make([]byte, 4096), false, ErrGarbage, "no hello"},
+		{"noise", bytes.Repeat([]byte{0xde, 0xad}, 4096), false, ErrGarbage, "no hello"},
+		{"a frame of 4 GB", spoilt(func(b []byte) { b[0], b[1], b[2], b[3] = 255, 255, 255, 255 }), false, wire.ErrLength, "4294967291 bytes on hello"},
+		{"another version", spoilt(func(b []byte) { b[4] = 9 }), false, wire.ErrVersion, "the peer speaks version 9, this end version 1"},
+		{"a flag", spoilt(func(b []byte) { b[6] = 1 }), false, ErrGarbage, ""},
+		{"a page first", encoded(t, wire.PageHeader{Attempt: someAttempt, Length: 1 << 20}), false, ErrGarbage, ""},
+		{"auth first", encoded(t, wire.Auth{}), false, ErrGarbage, ""},
+		{"an unknown role", spoilt(func(b []byte) { b[8] = 77 }), false, wire.ErrValue, "role 77"},
+		{"a hello with something inside its length behind it", spoilt(func(b []byte) { b[0]-- }), false, wire.ErrShort, ""},
+		{"a TLS client", []byte{0x16, 3, 1, 0, 200, 1, 0, 0, 196, 3, 3}, false, ErrEncryption, "the peer does"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l, r := dataDoor(t, f.decode)
+			conn := knockAt(t, l.Addr())
+			conn.Write(c.send)
+			if c.end {
+				conn.CloseWrite()
+			}
+			began := time.Now()
+			if err := r.next(t); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
+				t.Errorf("%v", err)
+			}
+			if took := time.Since(began); took > 5*time.Second {
+				t.Errorf("it took %s", took)
+			}
+			// The other end hears of it: the connection is over, and whatever came before is one hello at most.
+			if b, _ := io.ReadAll(conn); len(b) > wire.HeaderSize+wire.MaxHello {
+				t.Errorf("a stranger was told %d bytes", len(b))
+			}
+		})
+	}
+}
+
+var someAttempt = [16]byte{1}
+
+func TestEachEndNamesBothVersions(t *testing.T) {
+	f := newTrio()
+	l, r := dataDoor(t, f.decode)
+	conn := knockAt(t, l.Addr())
+	future := encoded(t, helloOf(f.prefill))
+	future[4] = wire.Version + 1
+	conn.Write(future)
+	own, _ := readHello(t, conn) // the listener's own, although it refuses: so the other end can name both too
+	if own.Name != "decode" || !errors.Is(r.next(t), wire.ErrVersion) {
+		t.Fatal(own)
+	}
+
+	// The other way round: a listener of another version.
+	addr := impostor(t, func(c net.Conn) {
+		b := encoded(t, helloOf(f.decode))
+		b[4] = wire.Version + 1
+		c.Write(b)
+		io.Copy(io.Discard, c)
+	})
+	_, err := DialData(within(t, 5*time.Second), addr, f.prefill)
+	var v wire.VersionError
+	if !errors.As(err, &v) || v != (wire.VersionError{Own: wire.Version, Peer: wire.Version + 1}) {
+		t.Fatal(err)
+	}
+}
+
+// impostor listens and runs talk with each connection.
+func impostor(t testing.TB, talk func(net.Conn)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.SetDeadline(time.Now().Add(10 * time.Second))
+			all.Go(func() { defer c.Close(); talk(c) })
+		}
+	})
+	t.Cleanup(func() { l.Close(); all.Wait() })
+	return l.Addr().String()
+}
+
+// A difference is named by both ends, with both values.
+func TestPairsThatDoNotFit(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		change      func(prefill, decode *Config)
+		field       string
+		theirs, own string // as prefill says it
+	}{
+		{"model", func(p, d *Config) { d.Hello.Model = [32]byte{9} }, "model", "0900000000000000…", "0102030000000000…"},
+		{"page size", func(p, d *Config) { p.Hello.Geometry.Tokens, p.Hello.MaxPage = 16, 1<<20 }, "page geometry", "64 tokens", "16 tokens"},
+		{"layers", func(p, d *Config) { p.Hello.Geometry.Layers++ }, "page geometry", "4 layers", "5 layers"},
+		{"room", func(p, d *Config) { d.Hello.MaxPage = 4096 }, "page size", "room for 4096", "pages of 32768"},
+		{"two prefills", func(p, d *Config) {
+			id, h := p.Identity, p.Hello
+			*d = *p
+			d.Identity, d.Hello = id, h
+			d.Trust, p.Trust = anyone, anyone
+		}, "role", "prefill", "prefill"},
+	} {
+		f := newTrio()
+		c.change(&f.prefill, &f.decode)
+		l, r := dataDoor(t, f.decode)
+		_, err := DialData(within(t, 5*time.Second), l.Addr().String(), f.prefill)
+		for side, err := range map[string]error{"prefill": err, "decode": r.next(t)} {
+			if !errors.Is(err, wire.ErrMismatch) {
+				t.Errorf("%s, at %s: %v", c.name, side, err)
+				continue
+			}
+			for _, text := range []string{c.field, c.theirs, c.own} {
+				if !strings.Contains(err.Error(), text) {
+					t.Errorf("%s, at %s: %q lacks %q", c.name, side, err, text)
+				}
+			}
+		}
+	}
+	f := newTrio()
+	l, r := controlDoor(t, f.decode)
+	two := f.prefill
+	two.Trust = anyone
+	f.decode.Trust = anyone
+	if _, err := DialControl(within(t, 5*time.Second), l.Addr().String(), two); err == nil {
+		t.Error("a control link between two workers")
+	}
+	r.next(t)
+}
+
+func anyone(ed25519.PublicKey) error { return nil }
+
+func TestKeysThatDoNotBelong(t *testing.T) {
+	other := newTrio() // another fleet, with the same names
+	for _, c := range []struct {
+		name   string
+		change func(f *trio)
+		want   error // at the listener
+	}{
+		{"a stranger's key", func(f *trio) { f.prefill.Identity = other.ids["prefill"] }, keyring.ErrUntrusted},
+		{"a gateway's key", func(f *trio) { f.decode.Trust = keyring.Only(f.ids["gateway"].Public()) }, keyring.ErrUntrusted},
+		{"another name", func(f *trio) { f.prefill.Hello.Name = "prefill-2" }, keyring.ErrUntrusted},
+	} {
+		for _, encrypt := range []bool{false, true} {
+			f := newTrio()
+			c.change(&f)
+			f.prefill.Encrypt, f.decode.Encrypt = encrypt, encrypt
+			l, r := dataDoor(t, f.decode)
+			link, err := DialData(within(t, 5*time.Second), l.Addr().String(), f.prefill)
+			if err == nil {
+				// With TLS 1.3 a client is done before it hears that it was refused; with Accept the key was proven first. It hears on its first read.
+				_, _, err = link.Recv(nil)
+				link.Close()
+			}
+			if !errors.Is(err, ErrRefused) && !errors.Is(err, ErrPeerClosed) && !errors.Is(err, ErrLost) {
+				t.Errorf("%s, encrypted %v, dialler: %v", c.name, encrypt, err)
+			}
+			if err := r.next(t); !errors.Is(err, c.want) {
+				t.Errorf("%s, encrypted %v, listener: %v", c.name, encrypt, err)
+			}
+		}
+	}
+	// The dialler is as strict.
+	for _, encrypt := range []bool{false, true} {
+		f := newTrio()
+		f.decode.Identity = other.ids["decode"]
+		f.decode.Trust = anyone
+		f.decode.Accept = nil
+		f.prefill.Encrypt, f.decode.Encrypt = encrypt, encrypt
+		l, r := dataDoor(t, f.decode)
+		if _, err := DialData(within(t, 5*time.Second), l.Addr().String(), f.prefill); !errors.Is(err, keyring.ErrUntrusted) {
+			t.Errorf("encrypted %v: %v", encrypt, err)
+		}
+		r.next(t)
+	}
+}
+
+func TestOneEndEncrypts(t *testing.T) {
+	f := newTrio()
+	f.decode.Encrypt = true
+	l, r := dataDoor(t, f.decode)
+	_, err := DialData(within(t, 5*time.Second), l.Addr().String(), f.prefill)
+	if err == nil {
+		t.Fatal("a plain dialler at an encrypting listener")
+	}
+	if err := r.next(t); !errors.Is(err, ErrEncryption) {
+		t.Errorf("encrypting listener: %v", err)
+	}
+
+	f.decode.Encrypt, f.prefill.Encrypt = false, true
+	l, r = dataDoor(t, f.decode)
+	if _, err := DialData(within(t, 5*time.Second), l.Addr().String(), f.prefill); err == nil {
+		t.Fatal("an encrypting dialler at a plain listener")
+	}
+	if err := r.next(t); !errors.Is(err, ErrEncryption) {
+		t.Errorf("plain listener: %v", err)
+	}
+}
+
+// recorder keeps what passes through a connection.
+type recorder struct {
+	net.Conn
+	mu       sync.Mutex
+	out, got bytes.Buffer
+}
+
+func (r *recorder) Write(b []byte) (int, error) {
+	r.mu.Lock()
+	r.out.Write(b)
+	r.mu.Unlock()
+	return r.Conn.Write(b)
+}
+
+func (r *recorder) Read(b []byte) (int, error) {
+	n, err := r.Conn.Read(b)
+	r.mu.Lock()
+	r.got.Write(b[:n])
+	r.mu.Unlock()
+	return n, err
+}
+
+// What a genuine end said once is worth nothing on another connection.
+func TestReplayedHellosAndSignatures(t *testing.T) {
+	f := newTrio()
+	l, r := dataDoor(t, f.decode)
+	var tape *recorder
+	f.prefill.Wrap = func(c net.Conn) net.Conn { tape = &recorder{Conn: c}; return tape }
+	p, err := DialData(within(t, 5*time.Second), l.Addr().String(), f.prefill)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := l.Accept(within(t, 5*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Close()
+	d.Close()
+
+	conn := knockAt(t, l.Addr())
+	conn.Write(tape.out.Bytes())
+	if err := r.next(t); !errors.Is(err, ErrSignature) {
+		t.Errorf("prefill's words, replayed: %v", err)
+	}
+	addr := impostor(t, func(c net.Conn) { c.Write(tape.got.Bytes()); io.Copy(io.Discard, c) })
+	f.prefill.Wrap = nil
+	if _, err := DialData(within(t, 5*time.Second), addr, f.prefill); !errors.Is(err, ErrSignature) {
+		t.Errorf("decode's words, replayed: %v", err)
+	}
+}
+
+// A mirror: a listener without any key, that plays a dialler's own words back to it.
+func TestReflectedSignatures(t *testing.T) {
+	f := newTrio()
+	f.prefill.Trust, f.prefill.Accept = anyone, nil
+	addr := impostor(t, func(c net.Conn) {
+		_, first := readHello(t, c)
+		h := helloOf(f.decode)
+		h.Key = f.prefill.Identity.Key() // so that the dialler's own signature is by the key it expects
+		second := encoded(t, h)
+		c.Write(second)
+		auth := make([]byte, wire.HeaderSize+wire.MaxAuth)
+		if _, err := io.ReadFull(c, auth); err != nil {
+			t.Error(err)
+		}
+		_ = first
+		c.Write(auth)
+		io.Copy(io.Discard, c)
+	})
+	if _, err := DialData(within(t, 5*time.Second), addr, f.prefill); !errors.Is(err, ErrSignature) {
+		t.Errorf("its own signature, played back: %v", err)
+	}
+}
+
+// Signatures over other hellos than were exchanged: somebody in between changed one.
+func TestChangedHellosBreakTheSignature(t *testing.T) {
+	f := newTrio()
+	l, r := dataDoor(t, f.decode)
+	addr := impostor(t, func(c net.Conn) {
+		up, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer up.Close()
+		up.SetDeadline(time.Now().Add(5 * time.Second))
+		h, _ := readHello(t, c)
+		h.Boot++ // prefill's boot, as decode is to see it
+		up.Write(encoded(t, h))
+		go io.Copy(up, c)
+		io.Copy(c, up)
+	})
+	if _, err := DialData(within(t, 5*time.Second), addr, f.prefill); err == nil {
+		t.Error("the dialler accepted")
+	}
+	if err := r.next(t); !errors.Is(err, ErrSignature) {
+		t.Errorf("the listener: %v", err)
+	}
+}
+
+func TestNothingButAuthAfterTheHello(t *testing.T) {
+	f := newTrio()
+	for name, c := range map[string]struct {
+		send []byte
+		want error
+	}{
+		"a page of 256 MiB":  {encoded(t, wire.PageHeader{Attempt: someAttempt, Length: wire.MaxPagePayload}), ErrUnexpected},
+		"a grant":            {encoded(t, wire.Grant{Attempt: someAttempt, Boot: 1}), ErrUnexpected},
+		"a hello":            {encoded(t, helloOf(f.prefill)), ErrUnexpected},
+		"an empty signature": {encoded(t, wire.Auth{}), ErrSignature},
+		"garbage":            {bytes.Repeat([]byte{7}, 100), wire.ErrVersion},
+	} {
+		l, r := dataDoor(t, f.decode)
+		conn := knockAt(t, l.Addr())
+		conn.Write(encoded(t, helloOf(f.prefill)))
+		readHello(t, conn)
+		conn.Write(c.send)
+		if err := r.next(t); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if b, _ := io.ReadAll(conn); len(b) != 0 {
+			t.Errorf("%s: the listener signed for a stranger (%d bytes)", name, len(b))
+		}
+	}
+}
+
+func TestWhatStrangersSayToAControlListener(t *testing.T) {
+	f := newTrio()
+	f.decode.Timeouts.Handshake = 300 * time.Millisecond
+	stranger := newTrio().ids["gateway"]
+	talkTLS := func(c *tls.Config) func(net.Conn) {
+		return func(conn net.Conn) {
+			tc := tls.Client(conn, c)
+			if tc.Handshake() == nil {
+				io.ReadAll(tc)
+			}
+		}
+	}
+	old := f.ids["gateway"].TLS(protoControl, anyone)
+	old.MinVersion, old.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
+	bare := f.ids["gateway"].TLS(protoControl, anyone)
+	bare.Certificates = nil
+	noALPN := f.ids["gateway"].TLS(protoControl, anyone)
+	noALPN.NextProtos, noALPN.VerifyConnection = nil, nil
+	for name, c := range map[string]struct {
+		talk func(net.Conn)
+		want error
+		text string
+	}{
+		"nothing":                  {func(c net.Conn) { io.ReadAll(c) }, ErrHandshake, ""},
+		"the plain wire":           {func(c net.Conn) { c.Write(encoded(t, helloOf(f.gateway))); io.ReadAll(c) }, ErrGarbage, "no TLS"},
+		"HTTP":                     {func(c net.Conn) { c.Write([]byte("GET / HTTP/1.1\r\n\r\n")); io.ReadAll(c) }, ErrGarbage, "no TLS"},
+		"half a client hello":      {func(c net.Conn) { c.Write([]byte{0x16, 3, 1, 2, 0, 1, 0}); io.ReadAll(c) }, ErrHandshake, ""},
+		"TLS 1.2":                  {talkTLS(old), nil, "unsupported versions"},
+		"no certificate":           {talkTLS(bare), nil, "certificate"},
+		"no ALPN":                  {talkTLS(noALPN), keyring.ErrProtocol, ""},
+		"the data protocol":        {talkTLS(f.ids["gateway"].TLS(protoData, anyone)), nil, "application protocol"},
+		"a stranger's key":         {talkTLS(stranger.TLS(protoControl, anyone)), keyring.ErrUntrusted, "not in the fleet"},
+		"a worker's key":           {talkTLS(f.ids["prefill"].TLS(protoControl, anyone)), nil, ""},
+		"a good key, then silence": {talkTLS(f.ids["gateway"].TLS(protoControl, anyone)), ErrHandshake, ""},
+		"a good key, then 4 GB": {func(c net.Conn) {
+			tc := tls.Client(c, f.ids["gateway"].TLS(protoControl, anyone))
+			b := encoded(t, helloOf(f.gateway))
+			b[0], b[1], b[2], b[3] = 255, 255, 255, 255
+			tc.Write(b)
+			io.ReadAll(tc)
+		}, wire.ErrLength, "4294967291"},
+		"a good key, another's hello": {func(c net.Conn) {
+			tc := tls.Client(c, f.ids["gateway"].TLS(protoControl, anyone))
+			h := helloOf(f.gateway)
+			h.Key = stranger.Key()
+			tc.Write(encoded(t, h))
+			io.ReadAll(tc)
+		}, keyring.ErrUntrusted, "TLS proved"},
+	} {
+		if name == "a worker's key" {
+			f.decode.Trust = f.fleet.Trust(wire.RoleGateway)
+			c.want = keyring.ErrUntrusted
+		}
+		l, r := controlDoor(t, f.decode)
+		conn := knockAt(t, l.Addr())
+		var talk sync.WaitGroup
+		talk.Go(func() { c.talk(conn) })
+		if err := r.next(t); (c.want != nil && !errors.Is(err, c.want)) || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%s: %v", name, err)
+		}
+		conn.Close()
+		talk.Wait()
+	}
+}
+
+func TestListenersThatDiallersMeet(t *testing.T) {
+	f := newTrio()
+	f.gateway.Timeouts.Handshake, f.prefill.Timeouts.Handshake = 200*time.Millisecond, 200*time.Millisecond
+	silent := impostor(t, func(c net.Conn) { io.ReadAll(c) })
+	garbage := impostor(t, func(c net.Conn) { c.Write([]byte("SSH-2.0-OpenSSH_9.2p1 Debian\r\n")); io.ReadAll(c) })
+	gone := impostor(t, func(c net.Conn) {})
+	for name, c := range map[string]struct {
+		addr          string
+		control, data error
+	}{
+		"silent":  {silent, ErrHandshake, ErrHandshake},
+		"garbage": {garbage, ErrGarbage, ErrGarbage},
+		"gone":    {gone, ErrRefused, ErrRefused},
+	} {
+		if _, err := DialControl(t.Context(), c.addr, f.gateway); !errors.Is(err, c.control) {
+			t.Errorf("%s, control: %v", name, err)
+		}
+		if _, err := DialData(t.Context(), c.addr, f.prefill); !errors.Is(err, c.data) {
+			t.Errorf("%s, data: %v", name, err)
+		}
+	}
+	// A caller that gives up does not wait for the deadline.
+	f.gateway.Timeouts.Handshake = time.Minute
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { _, err := DialControl(ctx, silent, f.gateway); done <- err }()
+	time.AfterFunc(20*time.Millisecond, cancel)
+	select {
+	case err := <-done:
+		if !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("still dialling")
+	}
+}
+
+// Strangers that open connections and say nothing, or say it very slowly, keep nobody out and cost little.
+func TestSlowStrangersKeepNobodyOut(t *testing.T) {
+	f := newTrio()
+	f.decode.Pending = 8
+	l, r := dataDoor(t, f.decode)
+	hello := encoded(t, helloOf(f.prefill))
+
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	stop := make(chan struct{})
+	var drips sync.WaitGroup
+	for i := range 40 {
+		conn := knockAt(t, l.Addr())
+		if i%2 == 0 {
+			continue
+		}
+		drips.Go(func() { // a byte now and then
+			for _, b := range hello {
+				if _, err := conn.Write([]byte{b}); err != nil {
+					return
+				}
+				select {
+				case <-stop:
+					return
+				case <-time.After(20 * time.Millisecond):
+				}
+			}
+		})
+	}
+	p, err := DialData(within(t, 10*time.Second), l.Addr().String(), f.prefill)
+	if err != nil {
+		t.Fatal("kept out:", err)
+	}
+	defer p.Close()
+	d, err := l.Accept(within(t, 5*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Close()
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 4<<20 {
+		t.Errorf("40 strangers hold %d bytes", grown)
+	}
+	for range 30 {
+		if err := r.next(t); !errors.Is(err, ErrCrowded) {
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	drips.Wait()
+}
+
+// A crowd of honest diallers, more than there are places, all come in: nobody pushes out a neighbour that is getting on.
+func TestACrowdOfHonestDiallers(t *testing.T) {
+	f := newTrio()
+	f.decode.Pending = 2
+	l, r := dataDoor(t, f.decode)
+	var all sync.WaitGroup
+	for range 30 {
+		all.Go(func() {
+			p, err := DialData(within(t, 10*time.Second), l.Addr().String(), f.prefill)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer p.Close()
+			if _, _, err := p.Recv(nil); !errors.Is(err, ErrPeerClosed) && !errors.Is(err, ErrLost) {
+				t.Error(err)
+			}
+		})
+		all.Go(func() {
+			d, err := l.Accept(within(t, 10*time.Second))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			d.Close()
+		})
+	}
+	done := make(chan struct{})
+	go func() { all.Wait(); close(done) }()
+	select {
+	case <-done:
+	case err := <-r:
+		t.Errorf("refused: %v", err)
+		<-done
+	}
+}
+
+func TestListenersEnd(t *testing.T) {
+	f := newTrio()
+	l, r := dataDoor(t, f.decode)
+	knockAt(t, l.Addr())
+	accepting := make(chan error, 1)
+	go func() { _, err := l.Accept(context.Background()); accepting <- err }()
+	for {
+		l.mu.Lock()
+		n := l.pending.Len()
+		l.mu.Unlock()
+		if n == 1 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-accepting; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Accept: %v", err)
+	}
+	if err := r.next(t); !errors.Is(err, ErrClosed) {
+		t.Errorf("the handshake in progress: %v", err)
+	}
+	if err := l.Close(); err != nil {
+		t.Errorf("a second Close: %v", err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("enough"))
+	l2, _ := dataDoor(t, f.decode)
+	if _, err := l2.Accept(ctx); err == nil || err.Error() != "enough" {
+		t.Errorf("Accept with a cancelled context: %v", err)
+	}
+	if _, err := ListenData("256.0.0.1:0", f.decode); err == nil {
+		t.Error("listening nowhere")
+	}
+}
+
+// A link that nobody accepts does not stay.
+func TestLinksThatNobodyAccepts(t *testing.T) {
+	f := newTrio()
+	f.decode.Timeouts.Handshake = 150 * time.Millisecond
+	l, _ := dataDoor(t, f.decode)
+	p, err := DialData(within(t, 5*time.Second), l.Addr().String(), f.prefill)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if _, _, err := p.Recv(nil); !errors.Is(err, ErrPeerClosed) {
+		t.Error(err)
+	}
+}
+
+func TestSocketOptions(t *testing.T) {
+	f := newTrio()
+	p, d := dataPair(t, f.prefill, f.decode)
+	for name, l := range map[string]*DataLink{"dialled": p, "accepted": d} {
+		checkSocket(t, name, l.conn.(*net.TCPConn))
+	}
+}
