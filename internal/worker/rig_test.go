@@ -49,6 +49,50 @@ type rig struct {
 	ids             map[string]keyring.Identity
 	prefill, decode *Worker
 	ring            *trace.Ring
+	watch           *watch
+}
+
+// watch is a recorder that a test waits on: for an attempt's machine to come to a state.
+type watch struct {
+	mu     sync.Mutex
+	states map[place]bool
+	change chan struct{}
+}
+
+type place struct {
+	id      attempt.ID
+	machine trace.Machine
+	state   uint8
+}
+
+func (w *watch) Record(e trace.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := place{e.Attempt, e.Machine, e.State}
+	if !w.states[p] {
+		w.states[p] = true
+		close(w.change)
+		w.change = make(chan struct{})
+	}
+}
+
+// until waits for the attempt's machine to have been in the state.
+func (r *rig) until(c *call, m trace.Machine, state uint8) {
+	r.t.Helper()
+	timeout := time.After(20 * time.Second)
+	for {
+		r.watch.mu.Lock()
+		ok, change := r.watch.states[place{c.id, m, state}], r.watch.change
+		r.watch.mu.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-change:
+		case <-timeout:
+			r.t.Fatalf("%s never came to state %d", m, state)
+		}
+	}
 }
 
 type option func(role capacity.Role, c *Config)
@@ -65,7 +109,7 @@ func only(r capacity.Role, o option) option {
 
 func newRig(t testing.TB, opts ...option) *rig {
 	t.Helper()
-	r := &rig{t: t, ring: trace.NewRing(1 << 17)}
+	r := &rig{t: t, ring: trace.NewRing(1 << 17), watch: &watch{states: map[place]bool{}, change: make(chan struct{})}}
 	r.fleet, r.ids = keyring.Ephemeral(keyring.Node{Name: "g0", Role: wire.RoleGateway}, keyring.Node{Name: "g1", Role: wire.RoleGateway},
 		keyring.Node{Name: "p0", Role: wire.RolePrefill}, keyring.Node{Name: "p1", Role: wire.RolePrefill},
 		keyring.Node{Name: "d0", Role: wire.RoleDecode})
@@ -78,7 +122,7 @@ func (r *rig) start(name string, role capacity.Role, opts ...option) *Worker {
 	r.t.Helper()
 	c := Config{
 		Role: role, Name: name, Listen: "127.0.0.1:0", Model: copier(), PageTokens: pageTokens, PoolPages: 128, Context: 1024,
-		Identity: r.ids[name], Fleet: r.fleet, Trace: r.ring, Threads: 1, Chunk: 64, Log: slog.New(slog.DiscardHandler),
+		Identity: r.ids[name], Fleet: r.fleet, Trace: trace.Tee{r.ring, r.watch}, Threads: 1, Chunk: 64, Log: slog.New(slog.DiscardHandler),
 	}
 	if testing.Verbose() {
 		c.Log = slog.New(slog.NewTextHandler(r.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -309,7 +353,10 @@ func (d *door) call(prompt []int32, opts ...planOption) *call {
 	if err := json.Unmarshal(d.decode.facts.JSON, &f); err != nil {
 		d.r.t.Fatal(err)
 	}
-	p, dw := d.prefill.w, d.decode.w
+	p, dw := d.r.prefill, d.decode.w
+	if d.prefill != nil {
+		p = d.prefill.w
+	}
 	plan := admission.Plan{
 		Attempt: attempt.New(), Request: "test", Scope: admission.Scope{1}, Model: copier().Fingerprint(),
 		PromptTokens: uint32(len(prompt)), LastToken: prompt[len(prompt)-1], Digest: admission.Digest(admission.Scope{1}, prompt),
