@@ -67,6 +67,13 @@ func ParsePredicate(s string, pair bool) (p Predicate, err error) {
 // Eval gives the predicate's value.
 func (p Predicate) Eval(env Env) Truth { return p.root.truth(env) }
 
+// Bare reports whether p looks at no fact: every configuration of the release is affected.
+func (p Predicate) Bare() bool {
+	m := map[string]bool{}
+	p.root.names(m)
+	return len(m) == 0
+}
+
 func (p Predicate) String() string { return p.text }
 
 // Missing lists the names that the predicate needs and env does not know, in order.

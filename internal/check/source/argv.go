@@ -128,7 +128,7 @@ func findLaunch(ws []tok) (l launch, ok bool) {
 		}
 		base := s[strings.LastIndexByte(s, '/')+1:]
 		for _, p := range programs {
-			if base == p.word || s == p.word || strings.HasPrefix(s, p.word+".") {
+			if (base == p.word || s == p.word || strings.HasPrefix(s, p.word+".")) && (strings.Contains(p.word, ".") || i == len(l.env)) {
 				l.engine, l.args = p.engine, ws[i+1:]
 				return l, true
 			}
