@@ -34,6 +34,7 @@ var (
 	ErrUnexpected = errors.New("tcp: a frame that the peer may not send here")
 	ErrHandshake  = errors.New("tcp: the handshake took too long")
 	ErrGarbage    = errors.New("tcp: what the peer sent is not the sluice wire")
+	ErrTLS        = errors.New("tcp: the TLS handshake failed")
 	ErrEncryption = errors.New("tcp: one end encrypts the data link and the other does not")
 	ErrSignature  = errors.New("tcp: the peer's signature over the hellos is wrong")
 	ErrRefused    = errors.New("tcp: the peer ended the handshake (its log says why; it may not trust this end's key)")

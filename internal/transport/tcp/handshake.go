@@ -123,7 +123,7 @@ func secure(raw net.Conn, m wire.Medium, dialled bool, c Config) (net.Conn, ed25
 			}
 			return nil, nil, fmt.Errorf("%w: no TLS", ErrGarbage)
 		}
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("%w: %w", ErrTLS, err)
 	}
 	key, err := keyring.PeerKey(conn.ConnectionState())
 	return conn, key, err
@@ -231,7 +231,7 @@ func handshakeError(err error, limit time.Duration) error {
 		return fmt.Errorf("%w: over %s", ErrHandshake, limit)
 	case errors.As(err, &op) && op.Op == "remote error", // a TLS alert
 		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE),
-		errors.Is(err, io.EOF), errors.Is(err, ErrHalfFrame):
+		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, ErrHalfFrame):
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	return err

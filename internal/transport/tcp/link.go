@@ -86,12 +86,12 @@ func (l *link) Close() error {
 // lingerTime is how long Shutdown waits for the peer to close its side.
 const lingerTime = time.Second
 
-// Shutdown sends what is queued, says that nothing follows, waits a moment for the peer to close too (so that closing a socket with unread bytes
+// Shutdown takes no more frames, sends what is queued, says that nothing follows, waits a moment for the peer to close too (so that closing a socket with unread bytes
 // does not reset away what was just sent), and closes. It returns an error if something queued was not sent. Recv must be going on, or not
 // be called again.
 func (l *link) Shutdown(ctx context.Context) error {
 	defer l.Close()
-	if err := l.out.drained(ctx); err != nil {
+	if err := l.out.drain(ctx); err != nil {
 		return fmt.Errorf("tcp: shutdown with frames unsent: %w", err)
 	}
 	if err := l.Err(); err != nil {

@@ -11,12 +11,14 @@ import (
 	"github.com/sluicekv/sluice/internal/attempt"
 	"github.com/sluicekv/sluice/internal/keyring"
 	"github.com/sluicekv/sluice/internal/page"
+	"github.com/sluicekv/sluice/internal/verdict"
 	"github.com/sluicekv/sluice/internal/wire"
 )
 
 var (
 	geometry = page.Geometry{Tokens: 64, Layers: 4, KVHeads: 2, HeadDim: 16, Layout: page.LayoutPairs16}
 	model    = [32]byte{1, 2, 3}
+	refusal  = verdict.Of(verdict.ClientGone, verdict.Stream, "the client hung up")
 )
 
 // trio is a fleet of one gateway, one prefill and one decode.
@@ -136,9 +138,6 @@ func TestControlLinkCarriesFramesBothWays(t *testing.T) {
 	}
 	settled := wire.Settled{Attempt: attempt.New()}
 	if err := w.Post(settled); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Shutdown(within(t, time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := g.Recv(); err != nil || got != wire.Frame(settled) {

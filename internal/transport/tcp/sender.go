@@ -30,6 +30,7 @@ type sender struct {
 	queued  []byte
 	spare   []byte // the other buffer, while it is not being written
 	writing bool
+	closing bool // nothing more is taken: Shutdown has begun
 	ended   bool
 
 	kick chan struct{} // 1: something was queued
@@ -48,7 +49,7 @@ func newSender(conn net.Conn, c Config, dead func(error) error) *sender {
 // is taken when nothing else is queued.
 func (s *sender) enqueue(f wire.Frame, wait bool) error {
 	s.mu.Lock()
-	for !s.ended {
+	for !s.ended && !s.closing {
 		before := len(s.queued)
 		b, err := wire.Append(s.queued, f)
 		if err != nil {
@@ -66,10 +67,13 @@ func (s *sender) enqueue(f wire.Frame, wait bool) error {
 		}
 		s.room.Wait()
 	}
-	ended := s.ended
+	ended, closing := s.ended, s.closing
 	s.mu.Unlock()
-	if ended {
+	switch {
+	case ended:
 		return s.dead(ErrClosed)
+	case closing:
+		return ErrClosed
 	}
 	select {
 	case s.kick <- struct{}{}:
@@ -105,6 +109,13 @@ func (s *sender) page(h wire.PageHeader, payload []byte) error {
 		return err
 	}
 	s.head = head
+	s.mu.Lock()
+	ended, closing := s.ended, s.closing
+	s.writing = !ended && !closing // from here on drain waits for the page
+	s.mu.Unlock()
+	if closing && !ended {
+		return ErrClosed
+	}
 	if err := s.write(payload); err != nil {
 		return s.dead(err)
 	}
@@ -178,8 +189,8 @@ func (s *sender) end() {
 	s.mu.Unlock()
 }
 
-// drained waits until all that is queued was written, the link ended, or ctx is done.
-func (s *sender) drained(ctx context.Context) error {
+// drain takes no more, and waits until all that is queued was written, the link ended, or ctx is done.
+func (s *sender) drain(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() {
 		s.mu.Lock()
 		s.room.Broadcast()
@@ -188,6 +199,8 @@ func (s *sender) drained(ctx context.Context) error {
 	defer stop()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.closing = true
+	s.room.Broadcast()
 	for !s.ended && (len(s.queued) > 0 || s.writing) {
 		if err := ctx.Err(); err != nil {
 			return err
