@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluicekv/sluice/internal/admission"
+	"github.com/sluicekv/sluice/internal/capacity"
 	"github.com/sluicekv/sluice/internal/handoff"
 	"github.com/sluicekv/sluice/internal/handoff/trace"
 	"github.com/sluicekv/sluice/internal/verdict"
@@ -112,8 +113,8 @@ var phases = map[string]func(t *testing.T) *scene{
 		return s
 	},
 	"decode serves": func(t *testing.T) *scene {
-		s := newScene(t, all)
-		s.call = s.door.call(needle("SERVES", 310), s.through, tokens(650)).run()
+		s := newScene(t, all, func(_ capacity.Role, c *Config) { c.Context, c.PoolPages = 4096, 256 })
+		s.call = s.door.call(needle("SERVES", 310), s.through, tokens(2500)).run() // long enough to be still going when it is aborted
 		s.rig.until(s.call, trace.Decode, uint8(handoff.DecodeServing))
 		return s
 	},

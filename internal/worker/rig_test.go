@@ -488,3 +488,29 @@ func needle(code string, filler int) []int32 {
 	b.WriteString("The code of the vault is ")
 	return recall.Encode(b.String())
 }
+
+// conclude does what a gateway does when a leg ends badly: it tells the other with the same verdict. Then it waits for both.
+func (c *call) conclude() (prefill, decode wire.Outcome) {
+	c.d.r.t.Helper()
+	bad := func(l *line) (wire.Outcome, bool) {
+		o, ok := c.ended[l]
+		return o, ok && !o.Verdict.OK()
+	}
+	var tell wire.Outcome
+	c.await("a leg ends badly, or decode well", func() bool {
+		for _, l := range []*line{c.d.prefill, c.d.decode} {
+			if o, ok := bad(l); ok {
+				tell = o
+				return true
+			}
+		}
+		_, ok := c.ended[c.d.decode]
+		return ok
+	})
+	if !tell.Verdict.IsZero() {
+		for _, l := range []*line{c.d.prefill, c.d.decode} {
+			l.link.Send(wire.Abort{Attempt: c.id, Verdict: tell.Verdict})
+		}
+	}
+	return c.end()
+}
