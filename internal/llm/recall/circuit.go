@@ -49,7 +49,7 @@ const (
 	stillFrom = 2 * clockLen
 )
 
-// hopGain is the score amplitude of each clock pair of a hop. The runner-up, over all distances up to 2M tokens, is 32
+// hopGain is the score amplitude of each clock pair of a hop. The runner-up, over all distances in the context, is 32
 // logits down (TestHopGap).
 var hopGain = [clockLen]float64{110, 160, 160, 160, 160, 160, 160}
 
