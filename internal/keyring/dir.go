@@ -46,15 +46,20 @@ func Add(dir string, nodes ...Node) error {
 // extend writes the keys of new nodes, then fleet.pub with all of them, the latter in one step: a reader sees the old file or the new one,
 // never half. It runs under the directory's lock.
 func extend(dir string, members []member, nodes []Node) error {
-	for _, n := range nodes {
+	names := map[string]bool{}
+	for _, m := range members {
+		names[m.Name] = true
+	}
+	for _, n := range nodes { // all of them before any key is made
 		if err := n.validate(); err != nil {
 			return err
 		}
-		for _, m := range members {
-			if m.Name == n.Name {
-				return fmt.Errorf("keyring: %s: %w", n.Name, fs.ErrExist)
-			}
+		if names[n.Name] {
+			return fmt.Errorf("keyring: %s: %w", n.Name, fs.ErrExist)
 		}
+		names[n.Name] = true
+	}
+	for _, n := range nodes {
 		private, err := ownKey(filepath.Join(dir, n.Name+keySuffix))
 		if err != nil {
 			return err

@@ -76,6 +76,9 @@ func TestCreateAndAddWriteNoKeyOver(t *testing.T) {
 	if err := Add(dir, Node{"p0", wire.RolePrefill}); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("Add of a node that is there: %v", err)
 	}
+	if err := Add(dir, Node{"p7", wire.RolePrefill}, Node{"d0", wire.RoleDecode}); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("Add of a new one and one that is there: %v", err)
+	}
 	if err := Add(dir, Node{"no such role", 9}); err == nil {
 		t.Error("Add of a node without a role")
 	}
