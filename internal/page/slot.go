@@ -57,9 +57,13 @@ func (s State) String() string {
 // Readable reports whether a view may begin on a page in this state, its being Written provided.
 func (s State) Readable() bool { return readable>>s&1 != 0 }
 
-// leased are the states of a page that some attempt (or the prefix store) holds.
+// Final reports whether a page in this state was sealed: what it holds of the prompt is what its sender sealed.
+func (s State) Final() bool { return final>>s&1 != 0 }
+
+// Sets of states. leased is what some attempt, or the prefix store, holds.
 const (
-	readable = 1<<Reserved | 1<<Sealed | 1<<Tail | 1<<Held
+	final    = 1<<Sealed | 1<<Tail | 1<<Held
+	readable = final | 1<<Reserved
 	leased   = readable | 1<<Landing
 )
 
@@ -183,6 +187,27 @@ func (s Slot) Pin(at Tag) Slot {
 	}
 	s.Pins++
 	return s
+}
+
+// TryPinFinal is Pin in place, of a page that is final under that generation: Sealed, Tail or Held. It reports false, and
+// changes nothing, for every other page, for a page of another generation, and where Pin would panic. A decode step asks it of
+// every page it reads, where a slot's way through a call and back would cost more than the check. (The mask by 7 takes no
+// state away, and saves the shift its range check.)
+func (s *Slot) TryPinFinal(gen Generation) bool {
+	if s.Gen != gen || final>>(s.State&7)&1 == 0 || s.Pins == math.MaxUint16 {
+		return false
+	}
+	s.Pins++
+	return true
+}
+
+// TryUnpin is Unpin in place. It reports false, and changes nothing, where Unpin would panic.
+func (s *Slot) TryUnpin(gen Generation) bool {
+	if s.Gen != gen || (readable|1<<Fenced)>>(s.State&7)&1 == 0 || s.Pins == 0 {
+		return false
+	}
+	s.Pins--
+	return true
 }
 
 // Unpin ends a read, an own write, or a copy that a fence overtook: Reserved, Sealed, Tail, Held or Fenced, to the same, with

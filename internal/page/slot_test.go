@@ -139,6 +139,29 @@ func TestEveryMoveFromEveryState(t *testing.T) {
 	}
 }
 
+// TestPinsInPlace holds the two moves in place to the moves they stand for.
+func TestPinsInPlace(t *testing.T) {
+	for state := range numStates {
+		for _, pins := range []uint16{0, 1, math.MaxUint16 - 1, math.MaxUint16} {
+			for _, gen := range []Generation{6, 7, 8} {
+				s := Slot{Owner: alice, Gen: 7, Pins: pins, State: state, Written: true}
+				at := Tag{Boot: 1, ID: 1, Gen: gen}
+				for move, inPlace := range map[string]func(*Slot, Generation) bool{"pin": (*Slot).TryPinFinal, "unpin": (*Slot).TryUnpin} {
+					want, illegal := try(move, s, at)
+					ok := illegal == nil && (move == "unpin" || strings.Contains("sealed tail held", state.String()))
+					if !ok {
+						want = s
+					}
+					got := s
+					if said := inPlace(&got, gen); said != ok || got != want {
+						t.Fatalf("%s of %+v under generation %d: %t and %+v, want %t and %+v", move, s, gen, said, got, ok, want)
+					}
+				}
+			}
+		}
+	}
+}
+
 func TestIllegalMoveNamesTheTagAndBothStates(t *testing.T) {
 	s := Slot{Owner: alice, Gen: 3, Pins: 2, State: Fenced}
 	_, illegal := try("scrub", s, Tag{Boot: 1, ID: 9, Gen: 3})

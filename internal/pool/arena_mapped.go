@@ -8,8 +8,6 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/sluicekv/sluice/internal/page"
 )
 
 // guardBytes is the unmapped room at each end: an overread of a vector or of a whole page of the machine faults. A
@@ -66,11 +64,17 @@ func (a *arena) mapAt(n int) error {
 	return unix.Madvise(a.mem, unix.MADV_DONTDUMP) // customers' prompts do not belong in a core file
 }
 
-// touched reports whether any part of page id was ever written or read: what was not takes no memory, and is zero.
-func (a *arena) touched(id page.ID) bool {
-	off := int64(id) * int64(a.stride)
-	data, err := unix.Seek(a.fd, off, unix.SEEK_DATA)
-	return err == nil && data < off+int64(a.stride)
+// touched is the first page from the given one on of which any part was ever written or read, or a number past the last: a
+// page that was not takes no memory, and is zero. An error that is not the end of the data is no reason to look away.
+func (a *arena) touched(from int) int {
+	data, err := unix.Seek(a.fd, int64(from)*int64(a.stride), unix.SEEK_DATA)
+	switch {
+	case errors.Is(err, unix.ENXIO):
+		return len(a.mem) / a.stride
+	case err != nil:
+		return from
+	}
+	return int(data) / a.stride
 }
 
 func (a *arena) unmap() error {

@@ -86,10 +86,16 @@ func (l *Lease) landed(tag page.Tag, good bool) (err error) {
 		s.Pins++
 		p.count.Pins++
 	}
+	if !good {
+		err = fmt.Errorf("%w: %s", ErrMAC, tag)
+	}
 	switch {
 	case s.State == page.Fenced:
 		p.unpin(l, tag)
-		err = ErrFenced
+		p.count.Refused++
+		if err == nil {
+			err = ErrFenced
+		}
 	case good:
 		*s = s.Landed(tag)
 		p.count.Pins--
@@ -97,10 +103,7 @@ func (l *Lease) landed(tag page.Tag, good bool) (err error) {
 	default:
 		*s = s.Refused(tag)
 		p.count.Pins--
-	}
-	if !good {
 		p.count.Refused++
-		err = fmt.Errorf("%w: %s", ErrMAC, tag)
 	}
 	if p.trace != nil {
 		p.trace(Event{Op: OpLandEnd, OK: err == nil, Attempt: l.owner, First: tag, Count: 1})

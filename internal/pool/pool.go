@@ -129,14 +129,20 @@ func (p *Pool) Freed() <-chan struct{} {
 // out of memory).
 func (p *Pool) ScanFree() (nonzero uint64) {
 	const piece = 64 << 10 // read under the lock: a few microseconds
-	for id := range page.ID(p.pages) {
+	for next := 0; ; next++ {
+		p.mu.Lock()
+		if !p.closed {
+			next = p.arena.touched(next)
+		}
+		done := p.closed || next >= p.pages
+		p.mu.Unlock()
+		if done {
+			return nonzero
+		}
+		id := page.ID(next)
 		for off := 0; off < p.arena.stride; off += piece {
 			p.mu.Lock()
 			if p.closed || p.slots[id].State != page.Free {
-				p.mu.Unlock()
-				break
-			}
-			if !p.arena.touched(id) {
 				p.mu.Unlock()
 				break
 			}
@@ -147,7 +153,6 @@ func (p *Pool) ScanFree() (nonzero uint64) {
 			p.mu.Unlock()
 		}
 	}
-	return nonzero
 }
 
 // Close waits for the zeroing that is under way and unmaps the arena. It panics while a lease is out, or a released one is

@@ -9,8 +9,8 @@ import (
 )
 
 // SealPrompt turns the landed pages into sealed ones, of which the page that holds position tokens-1 is the tail. It fails
-// with ErrUnwritten, and changes nothing, unless every page that tokens need is Written. Extra pages (reserved for generation) stay
-// Reserved; nothing can land in them any more.
+// with ErrUnwritten, and changes nothing, unless every page that tokens need has landed whole. Extra pages (reserved for
+// generation) stay Reserved; nothing can land in them any more.
 func (l *Lease) SealPrompt(tokens int) error {
 	p := l.p
 	p.mu.Lock()
@@ -25,15 +25,15 @@ func (l *Lease) SealPrompt(tokens int) error {
 		return fmt.Errorf("%w: the prompt is already sealed", ErrTwice)
 	}
 	written := 0
-	for _, tag := range l.tags[:n] {
-		s := &p.slots[tag.ID]
-		if s.Pins > 0 && s.State == page.Reserved {
+	for i, tag := range l.tags[:n] {
+		switch s := &p.slots[tag.ID]; {
+		case s.State != page.Reserved: // landing, or sealed as an own page
+		case s.Pins > 0:
 			return fmt.Errorf("%w: %s has %d pins", ErrPinned, tag, s.Pins)
-		}
-		if s.Written {
-			written++
-		} else if guard.Off(guard.Count) && s.State == page.Reserved {
+		case guard.Off(guard.Count):
 			s.Written = true // taken on trust
+			written++
+		case s.Written && l.spent[i]:
 			written++
 		}
 	}

@@ -46,12 +46,10 @@ func (l *Lease) View(v *View, tokens, writeFrom int) error {
 		return fmt.Errorf("%w: %d tokens need %d pages of %d", ErrRange, tokens, n, len(l.tags))
 	}
 	v.tags, v.pages, v.pinned = l.tags[:n:n], l.bases[:n:n], !guard.Off(guard.Pin)
-	for i, tag := range v.tags {
-		s := &p.slots[tag.ID]
-		if s.Gen == tag.Gen && sealed>>s.State&1 != 0 && i < firstWritten {
-			if v.pinned {
-				*s = s.Pin(tag)
-			}
+	slots := p.slots
+	for i := range v.tags {
+		tag := &v.tags[i]
+		if i < firstWritten && v.pinned && slots[tag.ID].TryPinFinal(tag.Gen) {
 			continue
 		}
 		if err := l.viewOther(v, i, i >= firstWritten); err != nil {
@@ -60,6 +58,7 @@ func (l *Lease) View(v *View, tokens, writeFrom int) error {
 			return err
 		}
 	}
+	v.markWritten(l, firstWritten)
 	if v.pinned {
 		p.count.Pins += n - v.strangers
 	}
@@ -70,10 +69,7 @@ func (l *Lease) View(v *View, tokens, writeFrom int) error {
 	return nil
 }
 
-// sealed are the states whose pages hold a prompt's final content.
-const sealed = 1<<page.Sealed | 1<<page.Tail | 1<<page.Held
-
-// viewOther admits the page at ordinal i to a view when it is not plainly sealed and read. It is called under mu.
+// viewOther admits, or refuses, the page at ordinal i when it is not plainly sealed and read. It is called under mu.
 func (l *Lease) viewOther(v *View, i int, write bool) error {
 	tag := v.tags[i]
 	s := &l.p.slots[tag.ID]
@@ -91,19 +87,28 @@ func (l *Lease) viewOther(v *View, i int, write bool) error {
 		return nil
 	case write && !own && s.State != page.Tail:
 		return fmt.Errorf("%w: ordinal %d may not be written: %s is %s", ErrRange, i, tag, s.State)
-	case !write && !(own && s.Written) && sealed>>s.State&1 == 0:
+	case !write && !(own && s.Written) && !s.State.Final():
 		return fmt.Errorf("%w: ordinal %d: %s is %s", ErrUnsealed, i, tag, s.State)
 	}
 	if v.pinned {
 		*s = s.Pin(tag)
 	}
-	if write {
-		if v.pinned {
-			*s = s.Write(tag)
-		}
-		s.Written = true
-	}
 	return nil
+}
+
+// markWritten says of the pages from ordinal i on that the step writes them. It is called under mu, once all pages are pinned:
+// a view that is refused has changed nothing.
+func (v *View) markWritten(l *Lease, i int) {
+	for ; i < len(v.tags); i++ {
+		s := &l.p.slots[v.tags[i].ID]
+		switch {
+		case v.stale != nil && v.stale[i]:
+		case v.pinned:
+			*s = s.Write(v.tags[i])
+		default:
+			s.Written = true
+		}
+	}
 }
 
 // Pages returns the pages of positions [0, tokens) in order. Valid until Done.
@@ -156,9 +161,11 @@ func (v *View) unpin(l *Lease, n int) {
 		v.unpinSome(l, n)
 		return
 	}
-	for _, tag := range v.tags[:n] {
-		s := &l.p.slots[tag.ID]
-		*s = s.Unpin(tag)
+	slots, tags := l.p.slots, v.tags[:n]
+	for i := range tags {
+		if s := &slots[tags[i].ID]; !s.TryUnpin(tags[i].Gen) {
+			*s = s.Unpin(tags[i]) // panics
+		}
 	}
 	if l.released {
 		l.p.discard(l, v.tags[:n])

@@ -78,6 +78,15 @@ func TestViewRefuses(t *testing.T) {
 			t.Fatalf("%s: refused, and pinned %d pages", c.name, p.Stats().Pins)
 		}
 	}
+	other, s := reserve(t, p, 2), newSender(2)
+	if err := s.land(other, 1, 2); err != nil {
+		t.Fatal(err)
+	}
+	wantErr(t, other.View(new(View), 32, 0), ErrRange) // page 1 is a peer's
+	if err := s.land(other, 0, 2); err != nil {
+		t.Fatal("a refused view marked page 0 as written:", err)
+	}
+	free(other)
 	free(l)
 	wantErr(t, l.View(new(View), 1, 1), ErrFenced)
 }
