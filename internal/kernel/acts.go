@@ -3,6 +3,7 @@ package kernel
 import (
 	"fmt"
 	"math"
+	"sync/atomic"
 )
 
 // Acts are the activations of a product: rows of k floats, and, once quantised, the same in blocks of 32 for the
@@ -13,7 +14,8 @@ import (
 type Acts struct {
 	rows, k int
 	x       []float32
-	q       []actBlock // [rows][k/32]
+	q       []actBlock   // [rows][k/32]
+	done    atomic.Int64 // rows quantised since Set: a product must not read what an earlier one left
 }
 
 // actBlock is read by the assembly: 48 bytes, in this order.
@@ -26,12 +28,13 @@ type actBlock struct {
 }
 
 // Set takes rows*k floats (kept, not copied; they may not change until the last product is done). For matrices with
-// Quantized weights, Quantize must follow before a product, once over all rows, by one thread or several.
+// Quantized weights, Quantize must follow before a product, once over each row, by one thread or several.
 func (a *Acts) Set(x []float32, rows, k int) {
 	if rows < 0 || k <= 0 || rows > math.MaxInt32 || k > math.MaxInt32 || len(x) != rows*k {
 		panic(fmt.Sprintf("kernel: %d floats are not %d rows of %d", len(x), rows, k))
 	}
 	a.x, a.rows, a.k = x, rows, k
+	a.done.Store(0)
 	a.q = a.q[:0]
 	if k%block == 0 {
 		if n := rows * (k / block); cap(a.q) < n {
@@ -60,6 +63,7 @@ func (a *Acts) Quantize(r0, r1 int) {
 	} else {
 		quantizeGo(q, x)
 	}
+	a.done.Add(int64(r1 - r0))
 }
 
 // Quantize sets and quantises all rows on this thread.

@@ -50,7 +50,7 @@ func Attend(o, q []float32, pages []Page, sh Shape, layer, heads, pos0, rows, he
 		panic(fmt.Sprintf("kernel: attend with heads %d to %d of %d over %d KV heads", head0, head1, heads, sh.KVHeads))
 	case layer < 0 || layer >= sh.Layers:
 		panic(fmt.Sprintf("kernel: attend in layer %d of %d", layer, sh.Layers))
-	case pos0 < 0 || rows < 0 || len(pages)*sh.Tokens < pos0+rows:
+	case pos0 < 0 || len(pages)*sh.Tokens < pos0+rows:
 		panic(fmt.Sprintf("kernel: attend to positions %d to %d over %d pages of %d", pos0, pos0+rows, len(pages), sh.Tokens))
 	case len(q) != rows*heads*hd || len(o) != rows*heads*hd:
 		panic(fmt.Sprintf("kernel: attend %d queries and %d outputs for %d rows of %d heads of %d", len(q), len(o), rows, heads, hd))

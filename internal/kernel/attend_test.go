@@ -95,6 +95,53 @@ func TestAttentionIsThatOfTheStoredTokens(t *testing.T) {
 	})
 }
 
+// The rule of Attend's comment, written out for one query: tiles from the newest, a running maximum, keys in order.
+func TestAttentionFollowsItsRule(t *testing.T) {
+	usePath(t, "go")
+	rng := rand.New(rand.NewPCG(27, 28))
+	const hd, n = 16, 170
+	c := newCache(rng, Shape{Tokens: 16, Layers: 1, KVHeads: 1, HeadDim: hd}, 0, n, 0xff)
+	q := floats(rng, hd)
+	var o [hd]float32
+	top, sum := float32(math.Inf(-1)), float32(0)
+	for tile := (n - 1) / 64; tile >= 0; tile-- {
+		end := min(n, tile*64+64)
+		var s [64]float32
+		best := top
+		for j := tile * 64; j < end; j++ {
+			var even, odd float32
+			for d := 0; d < hd; d += 2 {
+				even += float32(q[d] * 0.25 * c.k[j*hd+d])
+				odd += float32(q[d+1] * 0.25 * c.k[j*hd+d+1])
+			}
+			s[j%64] = even + odd
+			best = max(best, s[j%64])
+		}
+		var lanes [8]float32
+		for j := range s {
+			if tile*64+j < end {
+				s[j] = expGo(s[j] - best)
+				lanes[j%8] += s[j]
+			}
+		}
+		corr := expGo(top - best)
+		top, sum = best, float32(sum*corr)+sumLanes(&lanes)
+		for d := range o {
+			o[d] *= corr
+			for j := tile * 64; j < end; j++ {
+				o[d] += float32(s[j%64] * c.v[j*hd+d])
+			}
+		}
+	}
+	inv := 1 / sum
+	for d := range o {
+		o[d] *= inv
+	}
+	got := make([]float32, hd)
+	Attend(got, q, c.pages, c.sh, 0, 1, n-1, 1, 0, 1, &AttnScratch{})
+	sameBits(t, got, o[:], "170 keys")
+}
+
 // The same tokens in pages of every size, cut into every grouping of rows and heads, give the same bits.
 func TestAttentionDoesNotDependOnTheCut(t *testing.T) {
 	forPaths(t, func(t *testing.T) {

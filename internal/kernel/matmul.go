@@ -28,8 +28,8 @@ func MatMul(dst []float32, a *Acts, m *Mat, n0, n1 int, ws *Scratch) {
 		panic(fmt.Sprintf("kernel: %d outputs for %d rows of %d", len(dst), rows, n))
 	case n0 < 0 || n1 < n0 || n1 > n || n0%Panel != 0 || (n1%Panel != 0 && n1 != n):
 		panic(fmt.Sprintf("kernel: outputs %d to %d of %d: not whole panels", n0, n1, n))
-	case len(a.x) != rows*a.k || (m.Quantized() && len(a.q) != rows*(a.k/block)):
-		panic("kernel: activations not set")
+	case m.Quantized() && a.done.Load() != int64(rows):
+		panic(fmt.Sprintf("kernel: a product of %d rows of activations, %d of them quantised", rows, a.done.Load()))
 	}
 	if rows == 0 || n0 == n1 {
 		return

@@ -316,7 +316,8 @@ func TestPackRefusesWhatIsNotTheMatrix(t *testing.T) {
 		{"no columns", F32, 0, 4, 0, false},
 		{"negative", F32, 16, -2, -2, false},
 		{"product that overflows", F32, 0, 1 << 40, 1 << 40, false},
-		{"unknown type", 99, 4, 1, 1, false},
+		{"size that overflows", F32, 0, 1, 1 << 62, false},
+		{"unknown type", 99, 32, 1, 32, false},
 	} {
 		m, err := Pack(c.typ, make([]byte, c.bytes), c.n, c.k)
 		if (err == nil) != c.accepted || (m != nil) != c.accepted {
@@ -375,11 +376,11 @@ func TestQuantizeIsTheSameOnEveryPath(t *testing.T) {
 	for i := range x {
 		x[i] *= float32(math.Exp(rng.NormFloat64() * 8))
 	}
-	var outs []Acts
+	var outs []*Acts
 	forPaths(t, func(t *testing.T) {
 		var a Acts
 		Quantize(x, 2, 100*block, &a)
-		outs = append(outs, a)
+		outs = append(outs, &a)
 	})
 	for _, a := range outs[1:] {
 		for i := range a.q {

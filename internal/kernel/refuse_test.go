@@ -42,36 +42,51 @@ func TestWrongLengthsPanicBeforeAnythingIsRead(t *testing.T) {
 			"quantize odd":      func() { var a Acts; a.Set(f(33), 1, 33); a.Quantize(0, 1) },
 			"product of k":      func() { MatMul(f(32), acts(1, 32), m32, 0, 32, &Scratch{}) },
 			"product into less": func() { MatMul(f(63), acts(2, 64), m4, 0, 32, &Scratch{}) },
-			"product past n":    func() { MatMul(f(32), acts(1, 64), m4, 0, 33, &Scratch{}) },
-			"product before 0":  func() { MatMul(f(32), acts(1, 64), m4, -16, 16, &Scratch{}) },
-			"product backwards": func() { MatMul(f(32), acts(1, 64), m4, 32, 16, &Scratch{}) },
-			"product cut early": func() { MatMul(f(32), acts(1, 64), m4, 8, 32, &Scratch{}) },
-			"product cut late":  func() { MatMul(f(32), acts(1, 64), m4, 0, 17, &Scratch{}) },
-			"store past":        func() { StoreKV(SlotAt(p.base, 16), sh, 0, f(16), f(16)) },
-			"store before":      func() { StoreKV(SlotAt(p.base, -1), sh, 0, f(16), f(16)) },
-			"store nowhere":     func() { StoreKV(SlotAt(nil, 0), sh, 0, f(16), f(16)) },
-			"store layer":       func() { StoreKV(slot, sh, 2, f(16), f(16)) },
-			"store layer -1":    func() { StoreKV(slot, sh, -1, f(16), f(16)) },
-			"store k":           func() { StoreKV(slot, sh, 0, f(15), f(16)) },
-			"store v":           func() { StoreKV(slot, sh, 0, f(16), f(17)) },
-			"norm":              func() { RMSNorm(f(16), f(16), f(5), 0) },
-			"norm of nothing":   func() { RMSNorm(f(16), f(16), nil, 0) },
-			"norm into less":    func() { RMSNorm(f(8), f(16), f(8), 0) },
-			"rope table":        func() { RopeTable(f(7), 0, make([]float64, 4)) },
-			"rope heads":        func() { Rope(f(12), 8, f(8)) },
-			"rope too wide":     func() { Rope(f(16), 8, f(10)) },
-			"rope odd":          func() { Rope(f(16), 8, f(7)) },
-			"rope no heads":     func() { Rope(f(16), 0, nil) },
-			"gate":              func() { SiLUMul(f(8), f(8), f(7)) },
-			"gate into less":    func() { SiLUMul(f(7), f(8), f(8)) },
-			"add":               func() { Add(f(8), f(9)) },
-			"exp":               func() { ExpSum(f(7), f(8), 0) },
+			"product not quantised": func() {
+				a := acts(2, 64)
+				a.Set(f(128), 2, 64)
+				MatMul(f(64), a, m4, 0, 32, &Scratch{})
+			},
+			"product half quantised": func() {
+				a := acts(2, 64)
+				a.Set(f(128), 2, 64)
+				a.Quantize(0, 1)
+				MatMul(f(64), a, m4, 0, 32, &Scratch{})
+			},
+			"quantize backwards":    func() { acts(3, 64).Quantize(2, 1) },
+			"gate of less":          func() { SiLUMul(f(8), f(7), f(8)) },
+			"product panels past n": func() { MatMul(f(32), acts(1, 64), m4, 0, 48, &Scratch{}) },
+			"product past n":        func() { MatMul(f(32), acts(1, 64), m4, 0, 33, &Scratch{}) },
+			"product before 0":      func() { MatMul(f(32), acts(1, 64), m4, -16, 16, &Scratch{}) },
+			"product backwards":     func() { MatMul(f(32), acts(1, 64), m4, 32, 16, &Scratch{}) },
+			"product cut early":     func() { MatMul(f(32), acts(1, 64), m4, 8, 32, &Scratch{}) },
+			"product cut late":      func() { MatMul(f(32), acts(1, 64), m4, 0, 17, &Scratch{}) },
+			"store past":            func() { StoreKV(SlotAt(p.base, 16), sh, 0, f(16), f(16)) },
+			"store before":          func() { StoreKV(SlotAt(p.base, -1), sh, 0, f(16), f(16)) },
+			"store nowhere":         func() { StoreKV(SlotAt(nil, 0), sh, 0, f(16), f(16)) },
+			"store layer":           func() { StoreKV(slot, sh, 2, f(16), f(16)) },
+			"store layer -1":        func() { StoreKV(slot, sh, -1, f(16), f(16)) },
+			"store k":               func() { StoreKV(slot, sh, 0, f(15), f(16)) },
+			"store v":               func() { StoreKV(slot, sh, 0, f(16), f(17)) },
+			"norm":                  func() { RMSNorm(f(16), f(16), f(5), 0) },
+			"norm of nothing":       func() { RMSNorm(f(16), f(16), nil, 0) },
+			"norm into less":        func() { RMSNorm(f(8), f(16), f(8), 0) },
+			"rope table":            func() { RopeTable(f(7), 0, make([]float64, 4)) },
+			"rope heads":            func() { Rope(f(12), 8, f(8)) },
+			"rope too wide":         func() { Rope(f(16), 8, f(10)) },
+			"rope odd":              func() { Rope(f(16), 8, f(7)) },
+			"rope no heads":         func() { Rope(f(16), 0, nil) },
+			"gate":                  func() { SiLUMul(f(8), f(8), f(7)) },
+			"gate into less":        func() { SiLUMul(f(7), f(8), f(8)) },
+			"add":                   func() { Add(f(8), f(9)) },
+			"exp":                   func() { ExpSum(f(7), f(8), 0) },
 		}
 		for i, bad := range []Shape{
-			{0, 2, 2, 8}, {24, 2, 2, 8}, {48, 2, 2, 8}, {96, 2, 2, 8}, {-16, 2, 2, 8}, {16, 0, 2, 8}, {16, 2, 0, 8}, {16, 2, 2, 0}, {16, 2, 2, 12}, {16, 2, 2, -8},
+			{0, 2, 2, 8}, {-16, 2, 2, 8}, {24, 2, 2, 8}, {48, 2, 2, 8}, {96, 2, 2, 8}, {16, 0, 2, 8}, {16, 2, 0, 8}, {16, 2, 2, 0}, {16, 2, 2, 12}, {16, 2, 2, -8},
 		} {
-			cases[fmt.Sprintf("shape %d, store", i)] = func() { StoreKV(slot, bad, 0, f(16), f(16)) }
-			cases[fmt.Sprintf("shape %d, attend", i)] = func() { attend(f(32), f(32), []Page{p}, bad, 0, 4, 0, 1, 0, 4) }
+			n := max(0, bad.KVHeads*bad.HeadDim) // what would fit the shape
+			cases[fmt.Sprintf("shape %d, store", i)] = func() { StoreKV(slot, bad, 0, f(n), f(n)) }
+			cases[fmt.Sprintf("shape %d, attend", i)] = func() { attend(f(2*n), f(2*n), []Page{p}, bad, 0, 2*bad.KVHeads, 0, 1, 0, 2) }
 		}
 		type call struct {
 			o, q                                   int

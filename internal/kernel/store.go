@@ -13,7 +13,7 @@ func (s Shape) kBlock(layer, head int) uintptr {
 
 func (s Shape) check() {
 	t := s.Tokens
-	if t <= 0 || t%16 != 0 || (t < 64 && 64%t != 0) || (t > 64 && t%64 != 0) || s.Layers <= 0 || s.KVHeads <= 0 ||
+	if t <= 0 || t%16 != 0 || (t < 64 && 64%t != 0) || (t > 64 && t%64 != 0) || s.KVHeads <= 0 ||
 		s.HeadDim <= 0 || s.HeadDim%8 != 0 {
 		panic(fmt.Sprintf("kernel: no layout for pages of %+v", s))
 	}
