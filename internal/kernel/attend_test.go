@@ -7,8 +7,6 @@ import (
 	"math/rand/v2"
 	"testing"
 	"unsafe"
-
-	"github.com/sluicekv/sluice/internal/page"
 )
 
 // cache is KV of one layer over pages, with the floats that were stored beside it.
@@ -222,26 +220,27 @@ func TestAttentionWithHugeScores(t *testing.T) {
 
 func TestStoreKeepsHalvesInTheLayout(t *testing.T) {
 	forPaths(t, func(t *testing.T) {
-		g := page.Geometry{Tokens: 32, Layers: 3, KVHeads: 2, HeadDim: 24, Layout: page.LayoutPairs16}
 		sh := Shape{Tokens: 32, Layers: 3, KVHeads: 2, HeadDim: 24}
 		rng := rand.New(rand.NewPCG(19, 20))
-		mem := alignedBytes(g.Bytes())
+		mem := alignedBytes(32 * 3 * 2 * 24 * 4)
 		want := make([]byte, len(mem))
 		for layer := range 3 {
 			for slot := range 32 {
 				k, v := floats(rng, 48), floats(rng, 48)
 				StoreKV(SlotAt(unsafe.Pointer(&mem[0]), slot), sh, layer, k, v)
 				for h := range 2 {
+					kOffset := (layer*2 + h) * 32 * 24 * 4 // as page.Geometry has it
+					vOffset := kOffset + 32*24*2
 					for d := range 24 {
-						at := g.KOffset(layer, h) + slot/16*24*16*2 + (d/2*16+slot%16)*4 + d%2*2
+						at := kOffset + slot/16*24*16*2 + (d/2*16+slot%16)*4 + d%2*2
 						binary.LittleEndian.PutUint16(want[at:], f16from(k[h*24+d]))
-						binary.LittleEndian.PutUint16(want[g.VOffset(layer, h)+(slot*24+d)*2:], f16from(v[h*24+d]))
+						binary.LittleEndian.PutUint16(want[vOffset+(slot*24+d)*2:], f16from(v[h*24+d]))
 					}
 				}
 			}
 		}
 		if !bytes.Equal(mem, want) {
-			t.Fatal("a page is not in the layout of package page")
+			t.Fatal("a page is not in the layout pairs16")
 		}
 	})
 }

@@ -99,6 +99,18 @@ func BenchmarkAttend(b *testing.B) {
 	})
 }
 
+func BenchmarkStore(b *testing.B) {
+	benchPaths(b, func(b *testing.B) {
+		rng := rand.New(rand.NewPCG(1, 1))
+		sh := Shape{Tokens: 64, Layers: 1, KVHeads: 3, HeadDim: 64}
+		kv := newCache(rng, sh, 0, 64, 0)
+		k, v := floats(rng, 192), floats(rng, 192)
+		for i := 0; b.Loop(); i++ {
+			StoreKV(SlotAt(kv.pages[0].base, i%64), sh, 0, k, v)
+		}
+	})
+}
+
 func BenchmarkVector(b *testing.B) {
 	benchPaths(b, func(b *testing.B) {
 		rng := rand.New(rand.NewPCG(1, 1))
@@ -134,6 +146,10 @@ func BenchmarkPage(b *testing.B) {
 	benchPaths(b, func(b *testing.B) {
 		for _, size := range []int{64 << 10, 1 << 20, 4 << 20} {
 			mem := make([]byte, 128<<20)
+			for i := range mem {
+				mem[i] = 1 // so that every page is there, and its own
+			}
+			clear(mem)
 			for _, f := range []struct {
 				name string
 				f    func([]byte)

@@ -356,9 +356,8 @@ func TestQuantizeRoundsAsGGMLDoesOnX86(t *testing.T) {
 			t.Errorf("beyond a half: %+v", b)
 		}
 		var want actBlock
-		d, sum := float32(31*0.37)/127, 0
-		amax := float32(31) * 0.37
-		d = amax / 127
+		amax, sum := float32(31)*0.37, 0
+		d := amax / 127
 		for i := range block {
 			want.q[i] = int8(math.RoundToEven(float64(x[4*block+i] * (127 / amax))))
 			sum += int(want.q[i])

@@ -6,7 +6,7 @@ import (
 )
 
 // kBlock is where K of (layer, KV head) starts in a page, in bytes; V follows it, each Tokens*HeadDim*2 bytes
-// (the same as page.Geometry.KOffset: a test compares them).
+// (the same as page.Geometry.KOffset).
 func (s Shape) kBlock(layer, head int) uintptr {
 	return uintptr((layer*s.KVHeads + head) * s.Tokens * s.HeadDim * 4)
 }
@@ -42,8 +42,13 @@ func storeToken(kb, vb unsafe.Pointer, slot int, k, v []float32) {
 	hd := len(k)
 	// A pair of dims of one key is one 32-bit word; the 16 keys of a group lie side by side.
 	kw := unsafe.Slice((*uint32)(unsafe.Add(kb, (slot/16)*hd*32+slot%16*4)), (hd/2-1)*16+1)
-	for i := range hd / 2 {
-		kw[i*16] = uint32(f16from(k[2*i])) | uint32(f16from(k[2*i+1]))<<16
+	var half [64]uint16
+	for from := 0; from < hd; from += len(half) {
+		n := min(len(half), hd-from)
+		ToF16(half[:n], k[from:from+n])
+		for i := 0; i < n; i += 2 {
+			kw[(from+i)*8] = uint32(half[i]) | uint32(half[i+1])<<16
+		}
 	}
 	ToF16(unsafe.Slice((*uint16)(unsafe.Add(vb, slot*hd*2)), hd), v)
 }

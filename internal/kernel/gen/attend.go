@@ -67,7 +67,7 @@ func softmax(a *asm) {
 	}
 	a.ins("VSUBPS X8, X15, X15")
 	for i := range 8 {
-		exp(a, i, 10, 11, 12)
+		exp(a, i)
 		a.ins("VMOVUPS Y%d, %d(SI)", i, 32*i)
 		if i == 0 {
 			a.ins("VMOVAPS Y0, Y9")
@@ -75,7 +75,7 @@ func softmax(a *asm) {
 			a.ins("VADDPS Y%d, Y9, Y9", i)
 		}
 	}
-	exp(a, 15, 10, 11, 12)
+	exp(a, 15)
 	a.ins("VMOVSS X15, (DX)")
 	sumLanes(a, 9, 10)
 	a.ins("VMOVSS 4(DI), X0\n\tVMULSS X15, X0, X0\n\tVADDSS X9, X0, X0\n\tVMOVSS X0, 4(DI)")
@@ -95,8 +95,9 @@ func sumLanes(a *asm, y, t int) {
 	a.ins("VMOVSHDUP X%d, X%d\n\tVADDSS X%d, X%d, X%d", y, t, t, y, y)
 }
 
-// exp replaces register x by its exponential, as expGo does; n, p, q are destroyed. Operand order lets a NaN through.
-func exp(a *asm, x, n, p, q int) {
+// exp replaces register x by its exponential, as expGo does. It destroys Y10-12. Operand order lets a NaN through.
+func exp(a *asm, x int) {
+	const n, p, q = 10, 11, 12
 	c := func(name string) string { return "exp" + name + "<>(SB)" }
 	a.ins("VMOVUPS %s, Y%d\n\tVMINPS Y%d, Y%d, Y%d", c("High"), n, x, n, x)
 	a.ins("VCMPPS $1, %s, Y%d, Y%d", c("Low"), x, q) // x < low
