@@ -47,12 +47,12 @@ func (r *reader) frame() Frame {
 	case KindHello:
 		var f Hello
 		f.Role = Role(r.u8())
-		f.Name = r.string8("name", MaxName)
+		f.Name = r.string8("name")
 		f.Boot = page.Boot(r.u64())
 		r.fill(f.Model[:])
 		f.Geometry = r.geometry()
 		r.fill(f.Session[:])
-		f.Path = r.string8("path", MaxPath)
+		f.Path = r.string8("path")
 		f.MaxPage = r.u32()
 		r.fill(f.Key[:])
 		return f
@@ -63,16 +63,16 @@ func (r *reader) frame() Frame {
 	case KindFacts:
 		var f Facts
 		f.Draining = r.bool("draining")
-		f.Data = r.string8("data address", MaxAddress)
-		f.JSON = r.bytes("facts", int64(r.u32()), MaxFacts)
+		f.Data = r.string8("data address")
+		f.JSON = r.bytes("facts", int64(r.u32()))
 		return f
 	case KindPlan:
 		var f Plan
 		r.fill(f.MACKey[:])
-		f.Signed = r.bytes("signed plan", int64(r.u16()), maxSigned)
+		f.Signed = r.bytes("signed plan", int64(r.u16()))
 		return f
 	case KindPrompt:
-		return Prompt{Attempt: r.attempt(), Offset: r.u32(), IDs: r.ids(PromptChunk)}
+		return Prompt{Attempt: r.attempt(), Offset: r.u32(), IDs: r.ids()}
 	case KindReserved:
 		return Reserved{Attempt: r.attempt(), Pages: r.u32()}
 	case KindAttach:
@@ -101,7 +101,7 @@ func (r *reader) frame() Frame {
 		r.fill(f.Root[:])
 		return f
 	case KindOutput:
-		return Output{Attempt: r.attempt(), Index: r.u32(), IDs: r.ids(OutputChunk)}
+		return Output{Attempt: r.attempt(), Index: r.u32(), IDs: r.ids()}
 	case KindStop:
 		return Stop{Attempt: r.attempt()}
 	case KindAbort:
@@ -170,13 +170,10 @@ func (r *reader) bool(what string) bool {
 	return v == 1
 }
 
-// counted checks an announced count against its bound and against what is left, before anything is allocated for it.
-func (r *reader) counted(what string, n int64, limit int, size int) int {
+// counted checks an announced count against what is left, before anything is allocated for it. Bounds are check's.
+func (r *reader) counted(what string, n int64, size int) int {
 	switch {
 	case r.err != nil:
-		return 0
-	case n > int64(limit):
-		r.err = fmt.Errorf("%w: %d for the %s of a %s, at most %d", ErrLength, n, what, r.kind, limit)
 		return 0
 	case n*int64(size) > int64(len(r.b)):
 		r.err = fmt.Errorf("%w: %d for the %s of a %s, %d bytes left", ErrShort, n, what, r.kind, len(r.b))
@@ -185,20 +182,20 @@ func (r *reader) counted(what string, n int64, limit int, size int) int {
 	return int(n)
 }
 
-func (r *reader) bytes(what string, n int64, limit int) []byte {
-	k := r.counted(what, n, limit, 1)
+func (r *reader) bytes(what string, n int64) []byte {
+	k := r.counted(what, n, 1)
 	if k == 0 {
 		return nil
 	}
 	return append([]byte(nil), r.take(k)...)
 }
 
-func (r *reader) string8(what string, limit int) string {
-	return string(r.take(r.counted(what, int64(r.u8()), limit, 1)))
+func (r *reader) string8(what string) string {
+	return string(r.take(r.counted(what, int64(r.u8()), 1)))
 }
 
-func (r *reader) ids(limit int) []int32 {
-	n := r.counted("ids", int64(r.u32()), limit, 4)
+func (r *reader) ids() []int32 {
+	n := r.counted("ids", int64(r.u32()), 4)
 	if n == 0 {
 		return nil
 	}
@@ -211,7 +208,7 @@ func (r *reader) ids(limit int) []int32 {
 }
 
 func (r *reader) granted() []GrantedPage {
-	n := r.counted("pages", int64(r.u32()), MaxGrantPages, grantedSize)
+	n := r.counted("pages", int64(r.u32()), grantedSize)
 	if n == 0 {
 		return nil
 	}
@@ -240,6 +237,6 @@ func (r *reader) echo() (e Echo) {
 
 func (r *reader) verdict() (v verdict.Verdict) {
 	v.Code, v.Layer, v.Status = verdict.Code(r.u8()), verdict.Layer(r.u8()), int(r.u16())
-	v.Reason = string(r.take(r.counted("reason", int64(r.u16()), MaxReason, 1)))
+	v.Reason = string(r.take(r.counted("reason", int64(r.u16()), 1)))
 	return v
 }

@@ -188,10 +188,12 @@ func TestFarEchoesDisagree(t *testing.T) {
 		t.Errorf("a near tie that swapped at the edge: %v", err)
 	}
 	small := sorted([]float32{3, 2, 1})
-	other := small
-	other.IDs[1] = 7
-	if err := small.Agrees(other, false); !errors.Is(err, ErrEcho) {
-		t.Errorf("another id in a small vocabulary: %v", err)
+	for rank := range 3 {
+		other := small
+		other.IDs[rank] = 7
+		if err := small.Agrees(other, false); !errors.Is(err, ErrEcho) {
+			t.Errorf("another id at rank %d in a small vocabulary: %v", rank+1, err)
+		}
 	}
 }
 
