@@ -254,7 +254,14 @@ func TestZeroIsSeenAndMade(t *testing.T) {
 				mem[start+n] = 0
 			}
 		}
-		big := make([]byte, streamFrom*3)
+		big := make([]byte, memoryCall*2+3*64)
+		for _, at := range []int{0, memoryCall - 1, memoryCall, 2*memoryCall + 5, len(big) - 1} {
+			big[at] = 1
+			if IsZero(big) || NonZero(big) != 1 {
+				t.Fatalf("a byte at %d of %d not seen", at, len(big))
+			}
+			big[at] = 0
+		}
 		for _, cut := range [][2]int{{0, 10}, {3, streamFrom + 77}, {1, len(big) - 1}, {64, len(big)}, {7, streamFrom + 7}} {
 			for i := range big {
 				big[i] = 0xa5

@@ -4,8 +4,12 @@ import "unsafe"
 
 // IsZero says that every byte of b is zero, at the speed of memory: a page's verification when it is granted.
 func IsZero(b []byte) bool {
-	if n := len(b) &^ 127; avx2 && n > 0 {
-		return isZeroAVX2(&b[0], n) && isZeroGo(b[n:])
+	for avx2 && len(b) >= 128 {
+		n := min(len(b)&^127, memoryCall)
+		if !isZeroAVX2(&b[0], n) {
+			return false
+		}
+		b = b[n:]
 	}
 	return isZeroGo(b)
 }
@@ -31,12 +35,18 @@ func Clear(b []byte) {
 	}
 	head := int(-uintptr(unsafe.Pointer(&b[0])) & 63)
 	clear(b[:head])
-	n := (len(b) - head) &^ 63
-	clearStreamAVX2(&b[head], n)
-	clear(b[head+n:])
+	for b = b[head:]; len(b) >= 64; {
+		n := min(len(b)&^63, memoryCall)
+		clearStreamAVX2(&b[0], n)
+		b = b[n:]
+	}
+	clear(b)
 }
 
-const streamFrom = 256 << 10
+const (
+	streamFrom = 256 << 10
+	memoryCall = 1 << 20 // bytes a call: assembly cannot be preempted
+)
 
 func isZeroGo(b []byte) bool {
 	for len(b) >= 64 && uintptr(unsafe.Pointer(&b[0]))%8 == 0 {

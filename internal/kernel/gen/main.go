@@ -89,30 +89,36 @@ func (a *asm) ret() {
 	a.ins("RET")
 }
 
-func main() {
+// files are the generated files by name.
+func files() map[string]string {
 	var stubs, other strings.Builder
+	out := map[string]string{}
 	for _, f := range []struct {
-		file string
-		body func(*asm)
+		concern string
+		body    func(*asm)
 	}{{"matmul", matmul}, {"attend", attend}, {"vector", vector}, {"memory", memory}} {
 		a := &asm{stubs: &stubs, other: &other}
 		f.body(a)
-		write("avx2_"+f.file+"_amd64.s", header+"#include \"textflag.h\"\n"+a.text.String())
+		out["avx2_"+f.concern+"_amd64.s"] = header + "#include \"textflag.h\"\n" + a.text.String()
 	}
-	write("avx2_amd64.go", header+"package kernel\n\nimport \"unsafe\"\n"+stubs.String())
-	write("avx2_other.go", header+"//go:build !amd64\n\npackage kernel\n\nimport \"unsafe\"\n\n"+other.String())
+	out["avx2_amd64.go"] = formatted(header + "package kernel\n\nimport \"unsafe\"\n" + stubs.String())
+	out["avx2_other.go"] = formatted(header + "//go:build !amd64\n\npackage kernel\n\nimport \"unsafe\"\n\n" + other.String())
+	return out
 }
 
-func write(name, text string) {
-	if strings.HasSuffix(name, ".go") {
-		b, err := format.Source([]byte(text))
-		if err != nil {
-			panic(err)
-		}
-		text = string(b)
+func formatted(src string) string {
+	b, err := format.Source([]byte(src))
+	if err != nil {
+		panic(err)
 	}
-	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+	return string(b)
+}
+
+func main() {
+	for name, text := range files() {
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 	}
 }
