@@ -11,6 +11,7 @@ import (
 	"github.com/sluicekv/sluice/internal/attempt"
 	"github.com/sluicekv/sluice/internal/capacity"
 	"github.com/sluicekv/sluice/internal/engine"
+	"github.com/sluicekv/sluice/internal/handoff/trace"
 	"github.com/sluicekv/sluice/internal/keyring"
 	"github.com/sluicekv/sluice/internal/llm"
 	"github.com/sluicekv/sluice/internal/mac"
@@ -404,6 +405,7 @@ func TestLateFramesAreRefused(t *testing.T) {
 	l, d := newLiar(t, r), r.door("g0")
 	late := l.begin(d, needle("LATE", 100))
 	late.page(0)
+	r.untilStep(late.c, trace.Decode, trace.PageLanded)
 	d.decode.link.Send(wire.Abort{Attempt: late.c.id, Verdict: verdict.Of(verdict.ClientGone, verdict.Stream, "the client hung up")})
 	late.c.end()
 	if v := late.told(); v.Code != verdict.ClientGone {

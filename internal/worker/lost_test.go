@@ -52,6 +52,10 @@ func TestAConnectionCutAtEveryFrame(t *testing.T) {
 				}
 				s.rig.clean()
 				next := s.door.call(needle("AFTER", 100), s.through, tokens(5)).run()
+				if p, _ := next.conclude(); p.Verdict.Code == verdict.PeerLost {
+					// It came before prefill had noticed that the old link is gone. A gateway tries again, as it may: Retry.
+					next = s.door.call(needle("AFTER", 100), s.through, tokens(5)).run()
+				}
 				served(t, next)
 				if next.text() != "AFTER" {
 					t.Errorf("the reply is %q", next.text())

@@ -63,26 +63,37 @@ type place struct {
 	id      attempt.ID
 	machine trace.Machine
 	state   uint8
+	step    trace.Step // 0: any
 }
 
 func (w *watch) Record(e trace.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	p := place{e.Attempt, e.Machine, e.State}
-	if !w.states[p] {
+	for _, p := range []place{{e.Attempt, e.Machine, e.State, 0}, {e.Attempt, e.Machine, 0, e.Step}} {
 		w.states[p] = true
-		close(w.change)
-		w.change = make(chan struct{})
 	}
+	close(w.change)
+	w.change = make(chan struct{})
 }
 
 // until waits for the attempt's machine to have been in the state.
 func (r *rig) until(c *call, m trace.Machine, state uint8) {
 	r.t.Helper()
+	r.await(place{c.id, m, state, 0})
+}
+
+// untilStep waits for the attempt's machine to have made a step.
+func (r *rig) untilStep(c *call, m trace.Machine, step trace.Step) {
+	r.t.Helper()
+	r.await(place{c.id, m, 0, step})
+}
+
+func (r *rig) await(p place) {
+	r.t.Helper()
 	timeout := time.After(20 * time.Second)
 	for {
 		r.watch.mu.Lock()
-		ok, change := r.watch.states[place{c.id, m, state}], r.watch.change
+		ok, change := r.watch.states[p], r.watch.change
 		r.watch.mu.Unlock()
 		if ok {
 			return
@@ -90,7 +101,7 @@ func (r *rig) until(c *call, m trace.Machine, state uint8) {
 		select {
 		case <-change:
 		case <-timeout:
-			r.t.Fatalf("%s never came to state %d", m, state)
+			r.t.Fatalf("%+v was never seen", p)
 		}
 	}
 }
