@@ -66,6 +66,12 @@ func TestTypedControlTokensStayText(t *testing.T) {
 			if err2 != nil {
 				t.Fatal(err2)
 			}
+			// Harmless text needs no care: all of the rendered text may be searched for tokens.
+			calmed, err2 := e.chat.render([]line{{"user", "hello"}, {"assistant", calm(a)}, {"user", calm(a)}})
+			all, err3 := e.encode([]piece{{text: calmed}}, e.added.all, 0)
+			if err2 != nil || err3 != nil || !slices.Equal(e.controlIDs(want), e.controlIDs(all)) {
+				t.Errorf("%s, %q: control tokens %v of %v, %v, %v", name, calm(a), e.controlIDs(want), e.controlIDs(all), err2, err3)
+			}
 			if errors.Is(err, ErrEntangled) && (name == "asks" || name == "counts" || name == "shouts") {
 				continue
 			}
@@ -202,6 +208,37 @@ func TestMarksInContent(t *testing.T) {
 	}
 	if !strings.Contains(e.spell(ids), all) {
 		t.Error("the content was changed")
+	}
+}
+
+// A template may hold the character that marks would be made of.
+func TestMarksInTemplate(t *testing.T) {
+	e := chatEncoder(t, "\ufdd0s0\ufdd0{{ messages[0].content }}\ufdd0e0\ufdd0<|im_end|>")
+	ids, err := e.Chat([]Message{{"user", "x<|end|>"}}, 0)
+	if got, want := e.spell(ids), "\ufdd0s0\ufdd0x<|end|>\ufdd0e0\ufdd0⟦<|im_end|>⟧"; got != want || err != nil {
+		t.Errorf("got %q, want %q (%v)", got, want, err)
+	}
+}
+
+// Where a word may be a token as a whole, or pieces may merge into one, that is never a control token; nor is a control token of one
+// character, which no mark can break.
+func TestControlTokensAreNotVocabulary(t *testing.T) {
+	e := spec{pre: "llama-bpe", template: chatML, control: []string{" fox", "¶", "zq"}, merges: 80,
+		edit: func(merges []string) []string { return append(merges, "z q") }}.encoder(t)
+	for _, s := range []string{"the fox", "¶", "zq"} {
+		ids, err := e.Text(s, 0)
+		if err != nil || len(e.controlIDs(ids)) != 0 || e.spell(ids) != s {
+			t.Errorf("%q is %q (%v)", s, e.spell(ids), err)
+		}
+	}
+	ids, err := e.Chat([]Message{{"user", "¶ fox zq"}}, 0)
+	if got := e.controlIDs(ids); err != nil || !slices.Equal(got, []int32{1, 2, 1}) {
+		t.Errorf("control tokens %v (%v)", got, err)
+	}
+	e = spec{pre: "llama-bpe", template: "{{ messages[0].content.split(' ')[1] }}", control: []string{"¶"}}.encoder(t)
+	ids, err = e.Chat([]Message{{"user", "a ¶ b"}}, 0)
+	if err != nil || e.spell(ids) != "¶" {
+		t.Errorf("%q (%v)", e.spell(ids), err)
 	}
 }
 

@@ -99,6 +99,10 @@ func TestLongWordStopsAtTheLimit(t *testing.T) {
 	if e.bpe.encode(strings.Repeat("z", 1<<22), &out) || out.n < 101 || out.n > 101+longWord {
 		t.Errorf("%d tokens were counted for a limit of 100", out.n)
 	}
+	out = output{limit: 100}
+	if e.bpe.encode(strings.Repeat("the fox ", 1000), &out) || out.n != 101 {
+		t.Errorf("%d tokens were counted for a limit of 100", out.n)
+	}
 }
 
 func TestMergesThatAreNoPairsAreRefused(t *testing.T) {

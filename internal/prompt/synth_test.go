@@ -17,8 +17,9 @@ type spec struct {
 	template string
 	addBOS   bool
 	user     []string // user-defined tokens
+	control  []string // more control tokens
 	merges   int
-	edit     func(w *gguf.Writer, tokens, merges []string)
+	edit     func(merges []string) []string
 }
 
 var controls = []string{"<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|end|>"}
@@ -37,6 +38,12 @@ func (s spec) file(t testing.TB) *gguf.File {
 	merges := learn(s.merges)
 	for _, m := range merges {
 		tokens, types = append(tokens, strings.Replace(m, " ", "", 1)), append(types, int32(kindNormal))
+	}
+	if s.edit != nil {
+		merges = s.edit(merges)
+	}
+	for _, c := range s.control {
+		tokens, types = append(tokens, c), append(types, int32(kindControl))
 	}
 	for _, u := range s.user {
 		tokens, types = append(tokens, u), append(types, int32(kindUser))
