@@ -58,11 +58,11 @@ func (w *Worker) openDecode(c *control, t admission.Ticket, secret [32]byte) ver
 	}
 	a.stages.start(StageReserve)
 	a.outcome.Attempt = a.id
+	a.mu.Lock() // so that nobody finds an attempt without its timer
 	if v := w.table.add(a); !v.IsZero() {
+		a.mu.Unlock()
 		return v
 	}
-	// The lock keeps the timer from firing into an attempt without its timer.
-	a.mu.Lock()
 	a.timer = time.AfterFunc(p.Budget, func() { a.step(handoff.DeadlinePassed{}, because{}) })
 	a.mu.Unlock()
 	w.running.Go(a.reserve)
