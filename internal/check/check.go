@@ -84,7 +84,11 @@ func Run(ctx context.Context, o Options, stdin io.Reader, stdout, stderr io.Writ
 		return ExitBlind
 	}
 	if o.Fit {
-		if err := writeFit(stdout, o, inv); err != nil {
+		out := stdout
+		if o.Format != "" && o.Format != "table" { // the machine's answer stays whole
+			out = stderr
+		}
+		if err := writeFit(out, o, inv); err != nil {
 			return fail(err, stderr)
 		}
 	}

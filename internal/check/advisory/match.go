@@ -107,6 +107,9 @@ func NodeEnv(n *facts.Node) Env {
 			return "false", n.Text(facts.Architecture) != ""
 		}
 		f, ok := n.Get(facts.Key(name))
+		if !ok && name == string(facts.Pool) { // what was asked for is the most that the pool can be
+			f, ok = n.Get(facts.PoolCap)
+		}
 		return f.Value, ok
 	}
 }

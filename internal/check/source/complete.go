@@ -16,8 +16,12 @@ var suffixes = []string{"server_info", "get_server_info", "model_info", "get_mod
 func stem(file string) string {
 	base := path.Base(strings.ReplaceAll(file, "\\", "/"))
 	base = strings.TrimSuffix(base, ".gz")
+	ext := ""
 	if i := strings.LastIndexByte(base, '.'); i > 0 {
-		base = base[:i]
+		base, ext = base[:i], base[i:]
+	}
+	if ext == ".log" || ext == ".metrics" || ext == ".prom" { // the extension says what it is
+		return base
 	}
 	base = strings.TrimSuffix(base, ".body")
 	for _, s := range suffixes {

@@ -121,7 +121,7 @@ var anchors = [][]byte{
 	[]byte("_token"), []byte("KV"), []byte("#tok"), []byte("args"), []byte("_len"), []byte("ersion"), []byte("locks: "), []byte("max "),
 	[]byte("mem"), []byte("failed"), []byte("exceed"), []byte("Methods: "), []byte("SECURITY"), []byte("hunk cache"), []byte("anary"),
 	[]byte("orruption"), []byte("Truncated"), []byte("engine (v"), []byte("glang"), []byte("fired up"), []byte("hybrid_"), []byte("concurrency"),
-	[]byte("==> "), []byte("startup complete"), []byte("vllm"),
+	[]byte("==> "), []byte("startup complete"), []byte("vllm"), []byte("block size"),
 }
 
 func telling(b []byte) bool {
