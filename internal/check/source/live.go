@@ -172,7 +172,7 @@ func reason(err error) error {
 		return fmt.Errorf("its TLS certificate is for another name: %w", host)
 	case errors.As(err, &invalid):
 		return fmt.Errorf("its TLS certificate is not valid: %w", invalid)
-	case errors.As(err, &record):
+	case errors.As(err, &record), strings.Contains(err.Error(), "HTTP response to HTTPS client"):
 		return errors.New("speaks no TLS on this port; try http://")
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &ne) && ne.Timeout():
 		return errors.New("gave no whole answer in time")
@@ -250,7 +250,10 @@ func askOne(ctx context.Context, c *http.Client, t target, o Options) *facts.Nod
 		return err
 	})
 	metrics := read("/metrics", true, func(a answer) error {
-		_, err := readMetrics(n, bytes.NewReader(a.body), a.url)
+		lines, err := readMetrics(n, bytes.NewReader(a.body), a.url)
+		if err == nil && lines == 0 {
+			err = errors.New("no metric of SGLang or vLLM is in it")
+		}
 		return err
 	})
 	if !info && n.Text(facts.Engine) != "sglang" {

@@ -57,12 +57,16 @@ func lines(l ...string) string { return strings.Join(l, "\n") + "\n" }
 
 func TestLogsKeepTheirMeaningInsideEachWrapping(t *testing.T) {
 	for name, wrap := range map[string]func(string) string{
-		"plain":      func(l string) string { return l },
-		"CRLF":       func(l string) string { return l + "\r" },
-		"ANSI":       func(l string) string { return "\x1b[32m" + strings.Replace(l, "=681280", "=\x1b[1m681280\x1b[0m", 1) + "\x1b[0m" },
+		"plain": func(l string) string { return l },
+		"CRLF":  func(l string) string { return l + "\r" },
+		"ANSI": func(l string) string {
+			return "\x1b[32m" + strings.Replace(l, "=681280", "=\x1b[1m681280\x1b[0m", 1) + "\x1b[0m"
+		},
 		"CRI":        func(l string) string { return "2026-09-02T10:00:01.123456789Z stdout F " + l },
 		"timestamps": func(l string) string { return "2026-09-02T10:00:01.123456789Z " + l },
-		"docker":     func(l string) string { return `{"log":"` + strings.ReplaceAll(l, `"`, `\"`) + `\n","stream":"stderr","time":"2026-09-02T10:00:01.1Z"}` },
+		"docker": func(l string) string {
+			return `{"log":"` + strings.ReplaceAll(l, `"`, `\"`) + `\n","stream":"stderr","time":"2026-09-02T10:00:01.1Z"}`
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inv := readLog(t, "node.log", lines(wrap(argsP), wrap(poolP), wrap(readyUp)))
@@ -242,14 +246,14 @@ func TestALineOfAnyLengthTakesConstantMemory(t *testing.T) {
 
 func TestOlderAndOtherForms(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
-		"2024": {"[gpu_id=0] max_total_num_tokens=440880, max_prefill_tokens=16384, context_len=131072", "n sglang  pool 440880 context 131072 page 0"},
-		"JSON": {`{"level":"info","max_total_num_tokens": 681280, "context_len": 1048576}` + "\n" + `{"level":"info","x":1}`, "n sglang  pool 681280 context 1048576 page 0"},
-		"underscores": {"max_total_num_tokens=681_280, context_len=1_048_576", "n sglang  pool 681280 context 1048576 page 0"},
-		"vLLM V0 cuda": {"INFO 02-01 10:00:00 executor_base.py:110] # cuda blocks: 5691, # CPU blocks: 2048\nINFO 02-01 10:00:00 executor_base.py:115] Maximum concurrency for 8192 tokens per request: 11.12x", "n vllm  pool 91056 context 8192 page 16"},
+		"2024":            {"[gpu_id=0] max_total_num_tokens=440880, max_prefill_tokens=16384, context_len=131072", "n sglang  pool 440880 context 131072 page 0"},
+		"JSON":            {`{"level":"info","max_total_num_tokens": 681280, "context_len": 1048576}` + "\n" + `{"level":"info","x":1}`, "n sglang  pool 681280 context 1048576 page 0"},
+		"underscores":     {"max_total_num_tokens=681_280, context_len=1_048_576", "n sglang  pool 681280 context 1048576 page 0"},
+		"vLLM V0 cuda":    {"INFO 02-01 10:00:00 executor_base.py:110] # cuda blocks: 5691, # CPU blocks: 2048\nINFO 02-01 10:00:00 executor_base.py:115] Maximum concurrency for 8192 tokens per request: 11.12x", "n vllm  pool 91056 context 8192 page 16"},
 		"vLLM refusal V0": {"ValueError: The model's max seq len (131072) is larger than the maximum number of tokens that can be stored in KV cache (58288). Try increasing", "n vllm  pool 58288 context 131072 page 0"},
-		"vLLM CPU": {"(EngineCore pid=1) INFO [kv_cache_utils.py:2327] CPU KV cache size: 32,768 tokens, Maximum concurrency for 8,192 tokens per request: 4.00x", "n vllm  pool 32768 context 8192 page 0"},
-		"vLLM roles": {"INFO 02-19 23:56:51 [utils.py:1] non-default args: {'model': 'm', 'max_model_len': 2048, 'block_size': 32, 'kv_transfer_config': KVTransferConfig(kv_connector='NixlConnector', engine_id='x', kv_role='kv_producer', kv_load_failure_policy='fail')}\nGPU KV cache size: 9,999 tokens", "n vllm prefill pool 9999 context 2048 page 32"},
-		"vLLM Namespace": {"INFO 06-01 10:00:00 api_server.py:178] args: Namespace(host=None, port=8000, model='acme/m', max_model_len=4096, block_size=16, kv_transfer_config=None)\nGPU KV cache size: 8,192 tokens", "n vllm  pool 8192 context 4096 page 16"},
+		"vLLM CPU":        {"(EngineCore pid=1) INFO [kv_cache_utils.py:2327] CPU KV cache size: 32,768 tokens, Maximum concurrency for 8,192 tokens per request: 4.00x", "n vllm  pool 32768 context 8192 page 0"},
+		"vLLM roles":      {"INFO 02-19 23:56:51 [utils.py:1] non-default args: {'model': 'm', 'max_model_len': 2048, 'block_size': 32, 'kv_transfer_config': KVTransferConfig(kv_connector='NixlConnector', engine_id='x', kv_role='kv_producer', kv_load_failure_policy='fail')}\nGPU KV cache size: 9,999 tokens", "n vllm prefill pool 9999 context 2048 page 32"},
+		"vLLM Namespace":  {"INFO 06-01 10:00:00 api_server.py:178] args: Namespace(host=None, port=8000, model='acme/m', max_model_len=4096, block_size=16, kv_transfer_config=None)\nGPU KV cache size: 8,192 tokens", "n vllm  pool 8192 context 4096 page 16"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inv := readLog(t, "n.log", c.text+"\n")
