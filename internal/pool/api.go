@@ -24,7 +24,8 @@
 // # Locks
 //
 // A lease's growing comes before Pool.mu, which is a leaf and guards every slot, lease and count. No page is copied, hashed or zeroed under it, with one
-// exception: ScanFree reads a free page in small pieces. Config.Trace is called under it.
+// exception: ScanFree reads a free page in small pieces. Config.Trace is called under it. A panic under it leaves it locked:
+// who recovers from one finds a pool that answers nobody, which is better than one that hands out pages it has lost track of.
 //
 // # Guards
 //

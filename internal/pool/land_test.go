@@ -210,7 +210,7 @@ func TestReleaseInTheMiddleOfACopy(t *testing.T) {
 			}
 			landed <- a.Land(0, a.Tags()[0], f, s.key, m)
 		}()
-		<-inside
+		await(inside)
 		a.Release()
 		a.Release() // idempotent, also now
 		if st := p.Stats(); st.Fenced != 1 || st.Pins != 1 || st.Free != 0 {
@@ -230,8 +230,8 @@ func TestReleaseInTheMiddleOfACopy(t *testing.T) {
 		} else {
 			wantErr(t, <-landed, ErrFenced)
 		}
-		<-freed
-		<-a.Done()
+		await(freed)
+		await(a.Done())
 		p.midCopy = nil
 		b := reserve(t, p, 1)
 		want(t, p, 0, 0)

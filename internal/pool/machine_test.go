@@ -305,15 +305,9 @@ func (m *machine) release(t *rapid.T) {
 
 // settle waits until the pages that a release or a Done gave back are free, and forgets leases that are over.
 func (m *machine) settle(s *shadow) {
-	for {
-		freed := m.p.Freed()
-		if m.p.Stats().Free == m.free() {
-			break
-		}
-		<-freed // a page that never comes back ends the test by its deadline
-	}
+	awaitFree(m.p, m.free())
 	if s.released && len(s.views) == 0 {
-		<-s.lease.Done()
+		await(s.lease.Done())
 		if m.over = append(m.over, s); len(m.over) > 2 { // the last two stay: they may still be asked for things
 			m.all = slices.DeleteFunc(m.all, func(x *shadow) bool { return x == m.over[0] })
 			m.over = m.over[1:]
@@ -356,7 +350,7 @@ func TestAgainstAShadow(t *testing.T) {
 			for _, v := range s.views {
 				v.v.Done()
 			}
-			<-s.lease.Done()
+			await(s.lease.Done())
 		}
 		if n := m.p.ScanFree(); n != 0 {
 			r.Fatalf("%d bytes are left", n)

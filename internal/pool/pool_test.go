@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -37,6 +38,14 @@ func newPool(t testing.TB, pages int, edit ...func(*Config)) *Pool {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
+			return
+		}
+		unlocked := make(chan struct{})
+		go func() { p.Stats(); close(unlocked) }()
+		select {
+		case <-unlocked:
+		case <-time.After(patience):
+			t.Error("the pool's lock is held: something panicked under it")
 			return
 		}
 		if err := r.end(); err != nil {
@@ -78,10 +87,33 @@ func reserve(t testing.TB, p *Pool, n int) *Lease {
 	return l
 }
 
+// patience is how long a test waits for what must come. Nothing takes as long that does come.
+const patience = 10 * time.Second
+
+// await waits for an event, and panics when it does not come.
+func await(event <-chan struct{}) {
+	select {
+	case <-event:
+	case <-time.After(patience):
+		panic("what must come did not: pages are lost, or nobody was told")
+	}
+}
+
+// awaitFree waits until n pages are free.
+func awaitFree(p *Pool, n int) {
+	for {
+		freed := p.Freed()
+		if p.Stats().Free == n {
+			return
+		}
+		await(freed)
+	}
+}
+
 // free releases a lease and waits for its pages.
 func free(l *Lease) {
 	l.Release()
-	<-l.Done()
+	await(l.Done())
 }
 
 // sender is the peer of a lease: it fills frames with a byte and seals them under its key.
@@ -258,10 +290,10 @@ func TestFreedWakesAWaiter(t *testing.T) {
 			if first {
 				close(waiting)
 			}
-			<-freed
+			await(freed)
 		}
 	}()
-	<-waiting
+	await(waiting)
 	a.Release()
 	b := <-got
 	if b.Tags()[0].Gen != 2 {

@@ -78,9 +78,7 @@ func TestAbortStorm(t *testing.T) {
 	wg.Wait()
 	close(stop)
 	<-checked
-	for p.Stats().Free != 24 && !t.Failed() {
-		<-p.Freed()
-	}
+	awaitFree(p, 24)
 	if served.Load() == 0 || late.Load() == 0 {
 		t.Fatalf("%d attempts were served, %d frames came late: the storm blew past", served.Load(), late.Load())
 	}
@@ -95,7 +93,7 @@ func runAttempt(p *Pool, rng *rand.Rand, n uint32) (served bool, refused int, er
 	for l == nil {
 		freed := p.Freed()
 		if l, err = p.Reserve(tk, pages); errors.Is(err, ErrPoolFull) {
-			<-freed
+			await(freed)
 		} else if err != nil {
 			return false, 0, err
 		}
@@ -187,7 +185,7 @@ func TestHeldCopiesStorm(t *testing.T) {
 			go func() { done <- s.land(a, i, 0xaa) }()
 		}
 		for range pages {
-			<-inside
+			await(inside)
 		}
 		a.Release()
 		if _, err := p.Reserve(ticket(t), 1); !errors.Is(err, ErrPoolFull) {
@@ -197,7 +195,7 @@ func TestHeldCopiesStorm(t *testing.T) {
 		for range pages {
 			wantErr(t, <-done, ErrFenced)
 		}
-		<-a.Done()
+		await(a.Done())
 		p.midCopy = nil
 		b := filled(t, p, pages, 0xbb)
 		for id := range page.ID(pages) {

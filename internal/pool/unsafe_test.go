@@ -182,7 +182,7 @@ func TestWithoutPinACopyEndsInAnothersPage(t *testing.T) {
 	a, s := reserve(t, p, 1), newSender(1)
 	landed := make(chan error)
 	go func() { landed <- s.land(a, 0, 0xaa) }()
-	<-inside
+	await(inside)
 	free(a) // nobody waits for the copy
 	p.HoldCopies(nil)
 	b := filled(t, p, 1, 0xbb)
@@ -260,9 +260,7 @@ func TestZeroNamesAWriteIntoAFreePage(t *testing.T) {
 	if !strings.Contains(err.Error(), "1024 bytes") {
 		t.Fatal(err)
 	}
-	for p.Stats().Free == 0 { // the page was scrubbed on its way back
-		<-p.Freed()
-	}
+	awaitFree(p, 1) // the page was scrubbed on its way back
 	free(reserve(t, p, 1))
 }
 
@@ -312,7 +310,7 @@ func TestEveryGuardOffSurvivesAStorm(t *testing.T) {
 					v.Done()
 				}
 				l.Release()
-				<-l.Done()
+				await(l.Done())
 				l.Land(0, l.Tags()[0], f, s.key, m)
 				if l.View(&v, 16, 16) == nil {
 					v.Done()

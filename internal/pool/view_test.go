@@ -239,7 +239,7 @@ func TestReleaseInTheMiddleOfAView(t *testing.T) {
 	}
 	freed := p.Freed()
 	first.Done()
-	<-freed // pages 1 and 2
+	await(freed) // pages 1 and 2
 	want(t, p, 0, 0x33)
 	select {
 	case <-l.Done():
@@ -247,7 +247,7 @@ func TestReleaseInTheMiddleOfAView(t *testing.T) {
 	default:
 	}
 	second.Done()
-	<-l.Done()
+	await(l.Done())
 }
 
 func TestReleaseInTheMiddleOfACopyOut(t *testing.T) {
@@ -270,7 +270,7 @@ func TestReleaseInTheMiddleOfACopyOut(t *testing.T) {
 	if bytes.Count(out, []byte{0x44}) != 1024 {
 		t.Fatal("the page was taken away from under its copy")
 	}
-	<-l.Done()
+	await(l.Done())
 }
 
 func TestAViewBeginsOnce(t *testing.T) {
