@@ -173,13 +173,24 @@ func (f *Fleet) Pick(n Need) (Pair, verdict.Verdict) {
 	defer f.mu.Unlock()
 	c, ok := f.board.pick(n, rand.IntN, time.Now())
 	if !ok {
-		return Pair{}, verdict.Of(verdict.Overloaded, verdict.PlanLayer, "no pair can serve model %s now: %s", f.cfg.Model, f.board.why(time.Now()))
+		return Pair{}, f.unready()
 	}
 	p := Pair{Prefill: f.sessions[c.prefill.name], Decode: f.sessions[c.decode.name], Limit: c.limit, tokens: n.Load, fleet: f}
 	p.epochs = [2]int{c.prefill.epoch, c.decode.epoch}
 	c.prefill.load += n.Load
 	c.decode.load += n.Load
 	return p, verdict.Verdict{}
+}
+
+// Unready is what a request is told while no pair can serve.
+func (f *Fleet) Unready() verdict.Verdict {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.unready()
+}
+
+func (f *Fleet) unready() verdict.Verdict {
+	return verdict.Of(verdict.Overloaded, verdict.PlanLayer, "no pair can serve model %s now: %s", f.cfg.Model, f.board.why(time.Now()))
 }
 
 // Done gives the attempt's tokens back.

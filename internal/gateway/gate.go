@@ -1,0 +1,115 @@
+package gateway
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sluicekv/sluice/internal/verdict"
+)
+
+// gate counts requests in flight and can be closed to new ones.
+type gate struct {
+	mu   sync.Mutex
+	n    int
+	shut bool
+	idle chan struct{} // closed when shut and n is 0
+}
+
+// enter counts a request in; false when the gate is closed.
+func (g *gate) enter() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.shut {
+		return false
+	}
+	g.n++
+	return true
+}
+
+func (g *gate) leave() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.n--
+	if g.shut && g.n == 0 {
+		close(g.idle)
+	}
+}
+
+// close refuses new requests. The channel is closed when those in flight have left.
+func (g *gate) close() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.shut {
+		g.shut, g.idle = true, make(chan struct{})
+		if g.n == 0 {
+			close(g.idle)
+		}
+	}
+	return g.idle
+}
+
+func (g *gate) closed() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.shut
+}
+
+func (g *gate) inFlight() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.n
+}
+
+// budget is bytes that requests may hold together.
+type budget struct {
+	most int64
+	held atomic.Int64
+}
+
+// take reserves n bytes; false when they are not there.
+func (b *budget) take(n int64) bool {
+	if b.held.Add(n) > b.most {
+		b.held.Add(-n)
+		return false
+	}
+	return true
+}
+
+func (b *budget) give(n int64) { b.held.Add(-n) }
+
+// turnOff is the kill switch: new requests are refused and those in flight are cut off, with the operator's reason.
+func (m *model) turnOff(reason string) {
+	m.mu.Lock()
+	m.off = reason
+	cut := m.cut
+	m.mu.Unlock()
+	cut(withdrawn{modelOff(m.cfg.Name, reason)})
+}
+
+// on undoes turnOff.
+func (m *model) on() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ctx == nil || m.off != "" {
+		m.off = ""
+		m.ctx, m.cut = context.WithCancelCause(m.parent)
+	}
+}
+
+func (m *model) isOff() (reason string, off bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.off, m.off != ""
+}
+
+// context ends when the model is switched off or the gateway withdraws its requests; its cause is a withdrawn.
+func (m *model) context() context.Context {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.ctx
+}
+
+func modelOff(name, reason string) verdict.Verdict {
+	return verdict.Of(verdict.ModelOff, verdict.PlanLayer, "model %s is switched off: %s", name, reason)
+}

@@ -1,0 +1,366 @@
+// Package gateway is the one front door: it authenticates, encodes a prompt once, admits it, chooses a pair, runs the attempt on
+// both legs, holds the reply until they agree, and leaves a record whatever happened.
+//
+// One file per step of a request's walk: body, parse, encode, admit and plan, legs (reconcile), reply (stream), finish. walk.go
+// is the order of the steps. Each step says no with a verdict, and one function (refuse) turns a verdict into what a client sees.
+//
+// # Goroutines
+//
+// A request runs on its connection's goroutine alone. Frames come to it through its run, whose buffer is bounded by max_tokens; a
+// client that reads slowly holds up itself and nobody else.
+//
+// # What a client hears
+//
+// X-Request-Id and X-Sluice-Attempt are on every reply of the API. X-Sluice-Verdict is "CODE; layer=LAYER": a header where the verdict
+// is known before the reply begins (all refusals, all replies that are not streamed), a trailer of the same name on streams.
+//
+// Lock order: model.mu and ending.mu are leaves.
+package gateway
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/sluicekv/sluice/internal/capacity"
+	"github.com/sluicekv/sluice/internal/fleet"
+	"github.com/sluicekv/sluice/internal/gateway/tenant"
+	"github.com/sluicekv/sluice/internal/gateway/upstream"
+	"github.com/sluicekv/sluice/internal/gateway/upstream/native"
+	"github.com/sluicekv/sluice/internal/guard"
+	"github.com/sluicekv/sluice/internal/handoff/trace"
+	"github.com/sluicekv/sluice/internal/keyring"
+	"github.com/sluicekv/sluice/internal/openai"
+	"github.com/sluicekv/sluice/internal/prompt"
+	"github.com/sluicekv/sluice/internal/record"
+	"github.com/sluicekv/sluice/internal/verdict"
+)
+
+// WorkerAddr is where a worker is: name, role, control address, key.
+type WorkerAddr = fleet.Worker
+
+// ModelConfig is one model and the workers that run it.
+type ModelConfig struct {
+	Name        string
+	Encoder     *prompt.Encoder
+	Fingerprint [32]byte // of the model that Encoder encodes for; a worker with another is refused
+	Workers     []WorkerAddr
+	Temperature *float32 // for requests that give none; nil: 1
+}
+
+// Config of a gateway. Listen, Models and Identity must be given.
+type Config struct {
+	Listen string // host:port of the API
+	Admin  string // host:port of metrics, fleet, records and profiles; empty: none
+	Models []ModelConfig
+
+	Identity keyring.Identity
+	Keys     *keyring.Fleet // where workers without a key are looked up
+	APIKeys  string         // file of tenants' keys (package tenant); empty: everybody is one tenant
+
+	Unknown openai.Policy // fields that nobody knows
+	Limits  Limits
+	Timing  fleet.Timing
+	Rests   fleet.Rests
+
+	RecordsFile string    // JSON lines are appended to it; empty: none
+	Records     io.Writer // or to this
+	Trace       trace.Recorder
+	Version     string
+	Log         *slog.Logger
+}
+
+// Limits of a gateway. A zero field takes its default.
+type Limits struct {
+	Body       int64         // bytes of one body (32 MiB)
+	Bodies     int64         // bytes of all bodies that are being read or encoded (1 GiB)
+	BodyTime   time.Duration // for a body to come (60 s)
+	HeaderTime time.Duration // for a request's head to come (10 s)
+	Header     int           // bytes of it (64 KiB)
+	Idle       time.Duration // of a connection between requests (2 min)
+	Write      time.Duration // for a client to take what is written to it (30 s)
+
+	Deadline       time.Duration // of a request; a client may ask for less with X-Request-Timeout (10 min)
+	Settle         time.Duration // for the legs to give their pages back after a verdict, before that is counted (30 s)
+	ChatTokens     int           // max_tokens of a chat that gives none, if so many fit (1024)
+	CompleteTokens int           // of a completion (16, as the public API has it)
+	Records        int           // kept in memory for /admin/records (1024)
+}
+
+func (l Limits) filled() Limits {
+	l.Body = or(l.Body, 32<<20)
+	l.Bodies = max(or(l.Bodies, 1<<30), l.Body)
+	l.BodyTime = or(l.BodyTime, time.Minute)
+	l.HeaderTime = or(l.HeaderTime, 10*time.Second)
+	l.Header = or(l.Header, 64<<10)
+	l.Idle = or(l.Idle, 2*time.Minute)
+	l.Write = or(l.Write, 30*time.Second)
+	l.Deadline = or(l.Deadline, 10*time.Minute)
+	l.Settle = or(l.Settle, 30*time.Second)
+	l.ChatTokens = or(l.ChatTokens, 1024)
+	l.CompleteTokens = or(l.CompleteTokens, 16)
+	l.Records = or(l.Records, 1024)
+	return l
+}
+
+func or[T int | int64 | time.Duration](v, def T) T {
+	if v <= 0 {
+		return def
+	}
+	return v
+}
+
+// Gateway serves the API.
+type Gateway struct {
+	cfg     Config
+	limits  Limits
+	log     *slog.Logger
+	tenants *tenant.Keys
+	models  map[string]*model
+	names   []string // of models, in the order of the config
+	created int64
+	ring    *record.Ring
+	writer  *record.Writer // nil: none
+	metrics *metrics
+
+	ctx      context.Context // ends with the verdict of Withdrawn when requests are cut off
+	withdraw context.CancelCauseFunc
+	requests gate
+	bodies   budget
+	endings  sync.WaitGroup // records that wait for their legs to settle
+
+	api, admin   *http.Server
+	apiLn, admLn net.Listener
+	serving      sync.WaitGroup
+	closed       sync.Once
+}
+
+// model is one model's fleet, encoder and switch.
+type model struct {
+	cfg    ModelConfig
+	fleet  *fleet.Fleet
+	engine upstream.Engine
+	parent context.Context
+
+	mu  sync.Mutex
+	off string // the operator's reason; empty: on
+	ctx context.Context
+	cut context.CancelCauseFunc
+}
+
+// New checks the config and makes a gateway; Start opens its sockets.
+func New(cfg Config) (*Gateway, error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	g := &Gateway{cfg: cfg, limits: cfg.Limits.filled(), log: cfg.Log, models: map[string]*model{}, created: time.Now().Unix()}
+	g.bodies.most = g.limits.Bodies
+	g.ctx, g.withdraw = context.WithCancelCause(context.Background())
+	switch {
+	case cfg.Listen == "":
+		return nil, errors.New("gateway: no address to listen on")
+	case cfg.Identity.IsZero():
+		return nil, errors.New("gateway: no identity")
+	case len(cfg.Models) == 0:
+		return nil, errors.New("gateway: no models")
+	case cfg.Records != nil && cfg.RecordsFile != "":
+		return nil, errors.New("gateway: records go to a file or to a writer, not to both")
+	}
+	if guard.Unsafe {
+		for _, a := range []string{cfg.Listen, cfg.Admin} {
+			if a != "" && !loopback(a) {
+				return nil, fmt.Errorf("gateway: this is an unsafe build: it listens on loopback only, not on %s", a)
+			}
+		}
+	}
+	secret := hmac.New(sha256.New, cfg.Identity.PrivateKey())
+	secret.Write([]byte("sluice scope secret v1"))
+	scopes := secret.Sum(nil)
+	g.tenants = tenant.Open(scopes)
+	if cfg.APIKeys != "" {
+		keys, err := tenant.Load(cfg.APIKeys, scopes)
+		if err != nil {
+			return nil, fmt.Errorf("gateway: %w", err)
+		}
+		g.tenants = keys
+	}
+	engine := &native.Engine{Trace: cfg.Trace, SettleWithin: g.limits.Settle}
+	for _, m := range cfg.Models {
+		if m.Name == "" || len(m.Name) > openai.MaxModelName || g.models[m.Name] != nil {
+			return nil, fmt.Errorf("gateway: model %q: names are unique, of 1 to %d bytes", m.Name, openai.MaxModelName)
+		}
+		if m.Encoder == nil {
+			return nil, fmt.Errorf("gateway: model %s has no encoder", m.Name)
+		}
+		f, err := fleet.New(fleet.Config{
+			Model: m.Name, Fingerprint: m.Fingerprint, Workers: m.Workers, Identity: cfg.Identity, Keys: cfg.Keys, Timing: cfg.Timing, Rests: cfg.Rests, Log: cfg.Log,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("gateway: %w", err)
+		}
+		g.models[m.Name] = &model{cfg: m, fleet: f, engine: engine, parent: g.ctx}
+		g.models[m.Name].on()
+		g.names = append(g.names, m.Name)
+	}
+	g.ring = record.NewRing(g.limits.Records)
+	var err error
+	if cfg.RecordsFile != "" {
+		if g.writer, err = record.Open(cfg.RecordsFile, g.recordLost); err != nil {
+			return nil, fmt.Errorf("gateway: %w", err)
+		}
+	} else if cfg.Records != nil {
+		g.writer = record.NewWriter(cfg.Records, g.recordLost)
+	}
+	g.metrics = newMetrics(g)
+	return g, nil
+}
+
+// Start opens the sockets and dials the workers. It does not wait for workers: /readyz says when a pair can serve.
+func (g *Gateway) Start() (err error) {
+	if g.apiLn, err = net.Listen("tcp", g.cfg.Listen); err != nil {
+		return fmt.Errorf("gateway: %w", err)
+	}
+	if g.cfg.Admin != "" {
+		if g.admLn, err = net.Listen("tcp", g.cfg.Admin); err != nil {
+			g.apiLn.Close()
+			return fmt.Errorf("gateway: admin: %w", err)
+		}
+		g.admin = g.server(g.adminMux())
+		g.serving.Go(func() { g.admin.Serve(g.admLn) })
+	}
+	g.api = g.server(g.apiMux())
+	g.serving.Go(func() { g.api.Serve(g.apiLn) })
+	for _, n := range g.names {
+		g.models[n].fleet.Start()
+	}
+	return nil
+}
+
+// server has the limits of a server on a hostile network; h1 only, so that a connection is one request at a time.
+func (g *Gateway) server(h http.Handler) *http.Server {
+	s := &http.Server{
+		Handler: h, ReadHeaderTimeout: g.limits.HeaderTime, IdleTimeout: g.limits.Idle, MaxHeaderBytes: g.limits.Header,
+		ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug), Protocols: new(http.Protocols),
+	}
+	s.Protocols.SetHTTP1(true)
+	return s
+}
+
+// Addr is where the API listens, AdminAddr the admin listener; empty before Start.
+func (g *Gateway) Addr() string      { return addr(g.apiLn) }
+func (g *Gateway) AdminAddr() string { return addr(g.admLn) }
+
+func addr(l net.Listener) string {
+	if l == nil {
+		return ""
+	}
+	return l.Addr().String()
+}
+
+// Ready reports whether a pair of every model that is on can serve.
+func (g *Gateway) Ready() bool {
+	if g.requests.closed() {
+		return false
+	}
+	for _, m := range g.models {
+		if _, off := m.isOff(); !off && !m.fleet.Ready() {
+			return false
+		}
+	}
+	return true
+}
+
+// WaitReady waits until Ready, or until ctx is done.
+func (g *Gateway) WaitReady(ctx context.Context) error {
+	for _, m := range g.models {
+		for {
+			changed := m.fleet.Changed()
+			if m.fleet.Ready() {
+				break
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return fmt.Errorf("gateway: model %s has no pair that can serve: %w", m.cfg.Name, ctx.Err())
+			}
+		}
+	}
+	return nil
+}
+
+// Limit of a model now: zero when it is not known or no pair can serve.
+func (g *Gateway) Limit(name string) capacity.Limit {
+	if m := g.models[name]; m != nil {
+		return m.fleet.Limit()
+	}
+	return capacity.Limit{}
+}
+
+// Drain refuses new requests and waits for those in flight. When ctx ends first they are cut off, each with the verdict that the
+// gateway is shutting down, and ctx's error is returned.
+func (g *Gateway) Drain(ctx context.Context) error {
+	idle := g.requests.close()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+	}
+	g.withdraw(withdrawn{shuttingDown()})
+	<-idle
+	return ctx.Err()
+}
+
+func shuttingDown() verdict.Verdict {
+	return verdict.Of(verdict.ShuttingDown, verdict.PlanLayer, "the gateway is shutting down")
+}
+
+// Close cuts off what is in flight, closes the sockets and links, and writes the last records. Idempotent.
+func (g *Gateway) Close() error {
+	var err error
+	g.closed.Do(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		g.Drain(ctx)
+		for _, s := range []*http.Server{g.api, g.admin} {
+			if s != nil {
+				s.Close()
+			}
+		}
+		g.serving.Wait()
+		for _, m := range g.models {
+			m.fleet.Close()
+			m.cut(context.Canceled)
+		}
+		g.endings.Wait()
+		if g.writer != nil {
+			err = g.writer.Close()
+		}
+	})
+	return err
+}
+
+func loopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+func (g *Gateway) recordLost(lost int, err error) {
+	g.log.Error("records were lost", "count", lost, "error", err)
+}
+
+// withdrawn is the cause of a context that the gateway itself ended.
+type withdrawn struct{ verdict verdict.Verdict }
+
+func (w withdrawn) Error() string { return w.verdict.String() }

@@ -1,0 +1,239 @@
+package gateway
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluicekv/sluice/internal/attempt"
+	"github.com/sluicekv/sluice/internal/gateway/tenant"
+	"github.com/sluicekv/sluice/internal/openai"
+	"github.com/sluicekv/sluice/internal/record"
+	"github.com/sluicekv/sluice/internal/verdict"
+)
+
+// walk is one request's way through the gateway, from its head to its record.
+type walk struct {
+	g        *Gateway
+	w        http.ResponseWriter
+	r        *http.Request
+	endpoint openai.Endpoint
+	request  string // X-Request-Id
+	tenant   tenant.Tenant
+	start    time.Time
+	deadline time.Time
+
+	model *model
+	asked asked
+	ids   []int32 // of the prompt; let go once they cannot be needed again
+
+	attempt attempt.ID
+	tries   int
+	rec     record.Record // of the attempt under way
+	kept    bool          // the record was made
+	replied bool          // a status has been sent
+}
+
+// asked is what of a request lives longer than its body.
+type asked struct {
+	model       string
+	stream      bool
+	usage       bool
+	stop        []string
+	maxTokens   uint32 // 0: not said
+	temperature float32
+	topP        float32
+	seed        uint64
+}
+
+// serve is the handler of an endpoint: the walk's order.
+func (g *Gateway) serve(e openai.Endpoint) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		x := &walk{g: g, w: w, r: r, endpoint: e, start: time.Now(), request: requestID(r.Header.Get("X-Request-Id"))}
+		x.begin()
+		in := g.requests.enter()
+		if in {
+			defer g.requests.leave()
+		}
+		defer x.recover()
+		if !in {
+			x.refuse(shuttingDown(), "")
+			return
+		}
+		v, param := x.prepare()
+		if !v.IsZero() {
+			x.refuse(v, param)
+			return
+		}
+		x.run()
+	}
+}
+
+// begin starts an attempt: its id, its record, its header.
+func (x *walk) begin() {
+	encode := x.rec.Times[record.PhaseEncode]
+	x.kept = false
+	x.attempt = attempt.New()
+	x.rec = record.Record{Attempt: x.attempt.String(), Request: x.request, Scope: hex.EncodeToString(x.tenant.Scope[:]), Model: x.asked.model, Start: time.Now()}
+	if x.model != nil {
+		x.rec.Revision = x.model.fleet.Fingerprint()
+	}
+	x.rec.Times[record.PhaseEncode] = encode
+	h := x.w.Header()
+	h.Set("X-Request-Id", x.request)
+	h.Set("X-Sluice-Attempt", x.rec.Attempt)
+}
+
+// prepare takes the steps before a pair is chosen. The body lives no longer than this call.
+func (x *walk) prepare() (v verdict.Verdict, param string) {
+	x.deadline, v = x.timeLimit()
+	if !v.IsZero() {
+		return v, ""
+	}
+	if x.tenant, v = x.g.tenants.Authenticate(x.r.Header); !v.IsZero() {
+		return v, ""
+	}
+	x.rec.Scope = hex.EncodeToString(x.tenant.Scope[:])
+	body, held, v := x.readBody()
+	defer func() { x.g.bodies.give(held) }()
+	if !v.IsZero() {
+		return v, ""
+	}
+	req, refusal := openai.Parse(x.endpoint, body, x.g.cfg.Unknown)
+	if refusal != nil {
+		return refusal.Verdict, refusal.Param
+	}
+	body = nil
+	if v = x.chooseModel(req); v.IsZero() {
+		v = x.encode(req)
+	}
+	x.rec.Times[record.PhaseEncode] = time.Since(x.start)
+	return v, openai.Param(v.Code, x.endpoint)
+}
+
+// timeLimit is the deadline of the request: the gateway's, or the client's if that is sooner.
+func (x *walk) timeLimit() (time.Time, verdict.Verdict) {
+	limit := x.g.limits.Deadline
+	if s := x.r.Header.Get("X-Request-Timeout"); s != "" {
+		d, err := time.ParseDuration(s)
+		if err != nil {
+			var seconds float64
+			seconds, err = strconv.ParseFloat(s, 64)
+			d = time.Duration(min(seconds, limit.Seconds()) * float64(time.Second))
+		}
+		if err != nil || d <= 0 {
+			return time.Time{}, verdict.Of(verdict.BadRequest, verdict.Parser, "X-Request-Timeout must be seconds or a duration, more than 0")
+		}
+		limit = min(limit, d)
+	}
+	return x.start.Add(limit), verdict.Verdict{}
+}
+
+// chooseModel finds the model and keeps what of the request outlives its body.
+func (x *walk) chooseModel(req *openai.Request) verdict.Verdict {
+	x.asked = asked{stream: req.Stream, usage: req.IncludeUsage, stop: req.Stop, maxTokens: req.MaxTokens, temperature: 1, topP: 1}
+	m := x.g.models[req.Model]
+	if m == nil {
+		return verdict.Of(verdict.ModelNotFound, verdict.PlanLayer, "there is no such model; GET /v1/models lists them")
+	}
+	x.model = m
+	x.asked.model, x.rec.Model, x.rec.Revision = m.cfg.Name, m.cfg.Name, m.fleet.Fingerprint()
+	if m.cfg.Temperature != nil {
+		x.asked.temperature = *m.cfg.Temperature
+	}
+	if req.Temperature != nil {
+		x.asked.temperature = *req.Temperature
+	}
+	if req.TopP != nil {
+		x.asked.topP = *req.TopP
+	}
+	if req.Seed != nil {
+		x.asked.seed = uint64(*req.Seed)
+	} else {
+		var b [8]byte
+		rand.Read(b[:])
+		x.asked.seed = binary.LittleEndian.Uint64(b[:])
+	}
+	if reason, off := m.isOff(); off {
+		return modelOff(m.cfg.Name, reason)
+	}
+	return verdict.Verdict{}
+}
+
+// run makes attempts until one has an answer for the client: at most two, the second only when the first failed in a way
+// that is not the request's and nothing was sent.
+func (x *walk) run() {
+	cut, cancel := context.WithCancelCause(x.r.Context())
+	defer cancel(nil)
+	stop := context.AfterFunc(x.model.context(), func() { cancel(context.Cause(x.model.context())) })
+	defer stop()
+	ctx, release := context.WithDeadlineCause(cut, x.deadline, errDeadline)
+	defer release()
+	pair, v := x.pick([2]string{}, false)
+	if !v.IsZero() {
+		x.refuse(v, openai.Param(v.Code, x.endpoint))
+		return
+	}
+	for {
+		v, retry := x.try(ctx, pair)
+		if v.IsZero() {
+			return // the reply is out, or as much of it as will be
+		}
+		if retry {
+			p, d := pair.Names()
+			linkFailed := v.Code == verdict.PeerLost || v.Code == verdict.PlanRefused
+			var none verdict.Verdict
+			if pair, none = x.pick([2]string{p, d}, linkFailed); none.IsZero() {
+				x.g.metrics.retries.Inc()
+				x.begin()
+				continue
+			}
+		}
+		x.answer(v)
+		return
+	}
+}
+
+var errDeadline = errors.New("the deadline of the request has passed")
+
+// recover turns a panic of ours into a verdict: one request is lost, loudly, and not the process.
+func (x *walk) recover() {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if p == http.ErrAbortHandler {
+		panic(p)
+	}
+	x.g.log.Error("a request met a broken invariant", "request", x.request, "attempt", x.rec.Attempt, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	x.g.metrics.panics.Inc()
+	v := verdict.Of(verdict.Internal, verdict.PlanLayer, "the gateway failed on this request")
+	x.record(v)
+	if x.replied {
+		panic(http.ErrAbortHandler) // the connection is cut: no end that could look like a good one
+	}
+	x.respond(v, "")
+}
+
+// maxRequestID bounds X-Request-Id, as plans do.
+const maxRequestID = 128
+
+// requestID takes a client's id if it is harmless in headers, logs and records, else mints one.
+func requestID(s string) string {
+	ok := s != "" && len(s) <= maxRequestID && strings.IndexFunc(s, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.:/+=@", r))
+	}) < 0
+	if ok {
+		return s
+	}
+	id := attempt.New()
+	return "req-" + hex.EncodeToString(id[:8])
+}
