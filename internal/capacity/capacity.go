@@ -49,15 +49,23 @@ func (f Facts) Usable() int {
 	return max((f.PoolTokens-f.Reserved)/page*page, 0)
 }
 
+// who names the worker for people: its role, and its name if that says more.
+func (f Facts) who() string {
+	if f.Name == "" || f.Name == string(f.Role) {
+		return string(f.Role)
+	}
+	return string(f.Role) + " " + f.Name
+}
+
 // Node is the limit of one worker: the smaller of its usable pool and its context (and its own cap on a prompt).
 // An unknown pool or context (0) gives a limit of 0: what is not known does not fit.
 func Node(f Facts) Limit {
-	l := Limit{Tokens: f.Context, Node: f.Name, Setter: fmt.Sprintf("the context of %s %s", f.Role, f.Name)}
+	l := Limit{Tokens: f.Context, Node: f.Name, Setter: "the context of " + f.who()}
 	if f.MaxPrompt > 0 && f.MaxPrompt < l.Tokens {
-		l.Tokens, l.Setter = f.MaxPrompt, fmt.Sprintf("the longest prompt of %s %s", f.Role, f.Name)
+		l.Tokens, l.Setter = f.MaxPrompt, "the longest prompt of " + f.who()
 	}
 	if u := f.Usable(); u < l.Tokens {
-		l.Tokens, l.Pool, l.Setter = u, true, fmt.Sprintf("the KV pool of %s %s", f.Role, f.Name)
+		l.Tokens, l.Pool, l.Setter = u, true, "the KV pool of " + f.who()
 	}
 	return l
 }

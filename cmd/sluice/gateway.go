@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/sluicekv/sluice/internal/capacity"
+	"github.com/sluicekv/sluice/internal/config"
+	"github.com/sluicekv/sluice/internal/gateway"
+	"github.com/sluicekv/sluice/internal/prompt"
+	"github.com/sluicekv/sluice/internal/wire"
+)
+
+// doorSettings are the front door's; serve and gateway share them.
+type doorSettings struct {
+	listen, admin, records, apiKeys string
+	timeout                         time.Duration
+	maxBody                         string
+}
+
+func (s *doorSettings) register(fs *pflag.FlagSet) {
+	fs.StringVar(&s.listen, "listen", "127.0.0.1:8080", "API, `host:port`")
+	fs.StringVar(&s.admin, "admin", "127.0.0.1:8081", "metrics, fleet, records and profiles, `host:port`; keep it from clients")
+	fs.StringVar(&s.records, "records", "", "append the record of every attempt to `FILE`, a JSON line each, without content")
+	fs.StringVar(&s.apiKeys, "api-keys", "", "`FILE` of hashed API keys; without it everybody is one tenant")
+	fs.DurationVar(&s.timeout, "request-timeout", 10*time.Minute, "deadline of a request; clients may ask for less with X-Request-Timeout")
+	fs.StringVar(&s.maxBody, "max-body", "32MiB", "largest request `body`")
+}
+
+func (s *doorSettings) door() (gateway.Config, error) {
+	body, err := capacity.ParseBytes(s.maxBody)
+	if err != nil {
+		return gateway.Config{}, exitError{3, fmt.Errorf("--max-body: %w", err)}
+	}
+	return gateway.Config{Listen: s.listen, Admin: s.admin, APIKeys: s.apiKeys, RecordsFile: s.records, Version: versionString(),
+		Limits: gateway.Limits{Body: body, Deadline: s.timeout}}, nil
+}
+
+type gatewaySettings struct {
+	doorSettings
+	runSettings
+	guardSettings
+	name, keys string
+}
+
+func newGatewayCommand() *cobra.Command {
+	var s gatewaySettings
+	var file fleetFile
+	c := &cobra.Command{
+		Use:   "gateway --config fleet.yaml",
+		Short: "Run the front door of a fleet of workers",
+		Long: `Runs the front door: an OpenAI-compatible API in front of the workers that the file names.
+
+  models:
+    - name: recall
+      engine: native
+      model: recall                 # or the GGUF file that the workers run
+      workers:
+        - {role: prefill, url: "sluice://127.0.0.1:9101"}
+        - {role: decode,  url: "sluice://127.0.0.1:9103"}
+
+Limits are read from the workers, pair by pair, and again whenever one restarts; GET /v1/models shows what fits now.
+The other settings of the file are the flags below, with _ for -.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := load(c, s.config, map[string]config.Section{"models": file.section}); err != nil {
+				return err
+			}
+			if len(file.models) == 0 {
+				return exitError{3, fmt.Errorf("no models: pass --config with a file that has a models section (see --help)")}
+			}
+			return s.run(c.Context(), c.OutOrStdout(), file.models)
+		},
+	}
+	fs := c.Flags()
+	fs.StringVar(&s.name, "name", "gateway", "the node's `name` in the fleet's keys")
+	fs.StringVar(&s.keys, "keys", "", "`DIR` with NAME.key and fleet.pub, made by sluice keys")
+	s.doorSettings.register(fs)
+	s.runSettings.register(fs)
+	s.guardSettings.register(fs)
+	return c
+}
+
+func (s *gatewaySettings) run(ctx context.Context, out io.Writer, models []modelEntry) error {
+	log, err := s.logger()
+	if err != nil {
+		return err
+	}
+	if err := s.apply(s.listen, s.admin); err != nil {
+		return err
+	}
+	cfg, err := s.door()
+	if err != nil {
+		return err
+	}
+	var controls []string
+	for _, m := range models {
+		for _, w := range m.Workers {
+			controls = append(controls, w.URL)
+		}
+	}
+	id, keys, err := identity(s.keys, s.name, wire.RoleGateway, controls...)
+	if err != nil {
+		return err
+	}
+	cfg.Identity, cfg.Keys, cfg.Log = id, keys, log
+	for _, m := range models {
+		f, err := openModel(m.Model, 0)
+		if err != nil {
+			return fmt.Errorf("model %s: %w", m.Name, err)
+		}
+		mc, err := encoderOf(f)
+		f.Close()
+		if err != nil {
+			return fmt.Errorf("model %s: %w", m.Name, err)
+		}
+		mc.Name = m.Name
+		for _, w := range m.Workers {
+			mc.Workers = append(mc.Workers, gateway.WorkerAddr{Name: w.Name, Role: capacity.Role(w.Role), Addr: w.URL})
+		}
+		cfg.Models = append(cfg.Models, mc)
+	}
+	g, err := gateway.New(cfg)
+	if err != nil {
+		return err
+	}
+	if err := g.Start(); err != nil {
+		return err
+	}
+	defer g.Close()
+	printDoor(out, g)
+	for _, m := range cfg.Models {
+		fmt.Fprintf(out, "  model   %s, %d workers; GET /v1/models has its limit once a pair is up\n", m.Name, len(m.Workers))
+	}
+	return untilDone(ctx, log, s.drain, g.Drain)
+}
+
+// encoderOf makes what a gateway needs of a model: its tokenizer, template and fingerprint.
+func encoderOf(f modelFile) (gateway.ModelConfig, error) {
+	enc, err := prompt.New(f.File)
+	if err != nil {
+		return gateway.ModelConfig{}, err
+	}
+	fp, err := f.Fingerprint()
+	return gateway.ModelConfig{Name: f.name, Encoder: enc, Fingerprint: fp}, err
+}
+
+func printDoor(out io.Writer, g *gateway.Gateway) {
+	fmt.Fprintf(out, "sluice gateway: API on http://%s\n", g.Addr())
+	if a := g.AdminAddr(); a != "" {
+		fmt.Fprintf(out, "sluice gateway: admin on http://%s (/metrics /admin/fleet /admin/records)\n", a)
+	}
+}
