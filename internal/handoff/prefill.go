@@ -204,11 +204,11 @@ func (p Prefill) queue() (Prefill, Effects) {
 }
 
 func (p Prefill) pageTaken(e PageTaken) (Prefill, Effects) {
-	if e.Ordinal != p.Sent+p.Writing || e.Ordinal >= p.Queued {
-		panic(p.illegal(e)) // out of order, or a second time: a tag is sent once
-	}
 	if p.Over() {
 		return p, effects(SkipPage(e))
+	}
+	if e.Ordinal != p.Sent+p.Writing || e.Ordinal >= p.Queued {
+		panic(p.illegal(e)) // out of order, or a second time: a tag is sent once
 	}
 	p.Writing++
 	return p, effects(WritePage(e))

@@ -1,6 +1,7 @@
 package handoff
 
 import (
+	goflag "flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -13,6 +14,8 @@ import (
 
 // The properties drive each machine with any sequence of events that the world, the peers and an honest driver can cause: peers may send
 // anything at any time; the driver answers only what it was asked.
+
+func init() { goflag.Set("rapid.nofailfile", "true") } // the seed that rapid prints is enough to run a failure again
 
 // ledger keeps what a machine asked for.
 type ledger struct {

@@ -11,7 +11,7 @@ import (
 	"github.com/sluicekv/sluice/internal/verdict"
 )
 
-// Each file of testdata is one story: what happened, told between the steps, with the machines' answers. Commands:
+// Each file of testdata/stories is one story: what happened, told between the steps, with the machines' answers. Commands:
 //
 //	open tokens=40 pages=3          a new attempt at all three ends; resets them
 //	decode EVENT arg=…              one step of a machine; EVENT is a step's name (trace/steps.go)
@@ -20,7 +20,7 @@ import (
 //
 // The answer is the state after the step, the counters that changed hands, and the effects in order.
 func TestStories(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+	datadriven.Walk(t, "testdata/stories", func(t *testing.T, path string) {
 		var s stage
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string { return s.run(t, d) })
 	})

@@ -483,3 +483,30 @@ func TestGarbageEndsTheLink(t *testing.T) {
 	<-l.link.Done()
 	r.clean(r.decode)
 }
+
+// An attach is worth as much as its MAC, and counts only from the process that the plan names.
+func TestAnAttachIsAuthentic(t *testing.T) {
+	r := newRig(t)
+	l, d := newLiar(t, r), r.door("g0")
+	c := d.call(needle("ATTACH", 100), l.as)
+	d.decode.send(c)
+	c.waitReserved()
+	l.link.Send(wire.Attach{Attempt: c.id, MAC: [16]byte{1}})
+	if _, o := c.end(); o.Verdict.Code != verdict.MACMismatch || !strings.Contains(o.Verdict.Reason, "an attach") {
+		t.Errorf("decode says %v", o.Verdict)
+	}
+	c = d.call(needle("ATTACH", 100), l.as, func(p *admission.Plan) { p.Prefill.Boot++ })
+	d.decode.send(c)
+	c.waitReserved()
+	(&tale{liar: l, c: c, key: mac.New(c.key)}).attach()
+	l.link.Send(wire.Ping{Nonce: 1})
+	if f := <-l.from; f.Kind() != wire.KindPong { // no grant came before it
+		t.Errorf("decode says %+v", f)
+	}
+	if s := r.decode.Snapshot(); s.StrayFrames != 1 || s.Active != 1 {
+		t.Errorf("%d stray frames, %d attempts", s.StrayFrames, s.Active)
+	}
+	d.decode.link.Send(wire.Abort{Attempt: c.id, Verdict: verdict.Of(verdict.ClientGone, verdict.Stream, "the client hung up")})
+	c.end()
+	r.clean(r.decode)
+}

@@ -386,3 +386,26 @@ func TestAWorkerThatCannotListenClosesClean(t *testing.T) {
 		}
 	}
 }
+
+// An attempt belongs to the gateway link that its plan came on: another gateway can neither end it nor feed it.
+func TestAnAttemptIsItsGatewaysAlone(t *testing.T) {
+	r := newRig(t, func(_ capacity.Role, c *Config) { c.Context, c.PoolPages = 4096, 256 })
+	d, other := r.door("g0"), r.door("g1")
+	c := d.call(needle("MINE", 300), tokens(400)).run()
+	r.until(c, trace.Decode, uint8(handoff.DecodeServing))
+	for _, l := range []*line{other.prefill, other.decode} {
+		l.link.Send(wire.Abort{Attempt: c.id, Verdict: verdict.Of(verdict.ClientGone, verdict.Stream, "the client hung up")})
+	}
+	other.decode.link.Send(wire.Stop{Attempt: c.id})
+	other.close()
+	_, o := served(t, c)
+	if o.Completion != 400 {
+		t.Errorf("%d tokens", o.Completion)
+	}
+	r.clean()
+}
+
+func (d *door) close() {
+	d.prefill.close()
+	d.decode.close()
+}
