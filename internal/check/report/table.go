@@ -88,10 +88,15 @@ func Table(out io.Writer, r Result, o TableOptions) error {
 		fmt.Fprintln(w)
 	}
 	hidden := 0
+	var low [][]finding.Finding
 	for _, g := range grouped(r.Findings, o.All) {
 		f := g[0]
-		if f.Severity == finding.Info && !o.All {
+		switch {
+		case f.Severity == finding.Info && !o.All:
 			hidden += len(g)
+			continue
+		case f.Severity == finding.Low && !o.All && f.Waived == "":
+			low = append(low, g)
 			continue
 		}
 		where := f.Node
@@ -110,34 +115,76 @@ func Table(out io.Writer, r Result, o TableOptions) error {
 		if f.Severity == finding.Info || f.Waived != "" {
 			continue
 		}
-		if f.Why != "" && (f.Severity > finding.Low || o.All) {
+		if f.Why != "" {
 			para(w, width, "why:     ", f.Why+" ("+f.Link+")")
 		}
 		if f.Fix != "" {
 			para(w, width, "fix:     ", f.Fix)
 		}
-		if f.Severity > finding.Low || o.All {
-			gw := f.Gateway
-			if f.How != "" && gw != "no" {
-				gw += ", " + f.How
-			}
-			para(w, width, "gateway: ", gw)
-			if f.Source != "" {
-				para(w, width, "source:  ", f.Source)
-			}
+		gw := f.Gateway
+		if f.How != "" && gw != "no" {
+			gw += ", " + f.How
+		}
+		para(w, width, "gateway: ", gw)
+		if f.Source != "" {
+			para(w, width, "source:  ", f.Source)
 		}
 	}
+	lowLines(w, width, low, func(s string) string { return paint(colorOf(finding.Low), s) })
 	if len(r.Findings) > 0 {
 		fmt.Fprintln(w)
 	}
 	if hidden > 0 {
-		fmt.Fprintf(w, "%d remarks are not shown (--all shows them, and why and where for low findings)\n", hidden)
+		fmt.Fprintf(w, "%d remarks are not shown; --all shows them\n", hidden)
 	}
 	if k := len(r.Passed); k > 0 {
 		fmt.Fprintf(w, "%d files of the folders say nothing about an engine and were passed over\n", k)
 	}
 	fmt.Fprintln(w, verdict(r))
 	return w.Flush()
+}
+
+// lowLines writes low findings as a line each: the same one on several nodes is one line.
+func lowLines(w io.Writer, width int, gs [][]finding.Finding, paint func(string) string) {
+	byID := map[string][]finding.Finding{}
+	var order []string
+	wide := 0
+	for _, g := range gs {
+		id := g[0].ID
+		if byID[id] == nil {
+			order = append(order, id)
+			wide = max(wide, len(id))
+		}
+		byID[id] = append(byID[id], g...)
+	}
+	for _, id := range order {
+		fs := byID[id]
+		where := []string{}
+		for i, f := range fs {
+			if i == 2 && len(fs) > 3 {
+				where = append(where, fmt.Sprintf("and %d more", len(fs)-2))
+				break
+			}
+			if f.Node != "" && (len(where) == 0 || where[len(where)-1] != f.Node) {
+				where = append(where, f.Node)
+			}
+		}
+		text := fs[0].Message
+		if len(where) > 0 {
+			text = strings.Join(where, ", ") + ": " + text
+		}
+		label := pad(id, wide) + "  "
+		for i, line := range wrap(text, max(width-8-len(label), 40)) {
+			head := paint("LOW") + "     " + label
+			if i > 0 {
+				head = strings.Repeat(" ", 8+len(label))
+			}
+			fmt.Fprintln(w, head+line)
+		}
+	}
+	if len(order) > 0 {
+		fmt.Fprintln(w, "        what to change: --all, or sluice check explain ID")
+	}
 }
 
 // grouped puts findings that differ in the node only into one row when there are many.
