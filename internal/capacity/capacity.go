@@ -62,10 +62,10 @@ func (f Facts) who() string {
 func Node(f Facts) Limit {
 	l := Limit{Tokens: f.Context, Node: f.Name, Setter: "the context of " + f.who()}
 	if f.MaxPrompt > 0 && f.MaxPrompt < l.Tokens {
-		l.Tokens, l.Setter = f.MaxPrompt, "the longest prompt of " + f.who()
+		l.Tokens, l.Setter = f.MaxPrompt, "the longest prompt of "+f.who()
 	}
 	if u := f.Usable(); u < l.Tokens {
-		l.Tokens, l.Pool, l.Setter = u, true, "the KV pool of " + f.who()
+		l.Tokens, l.Pool, l.Setter = u, true, "the KV pool of "+f.who()
 	}
 	return l
 }
