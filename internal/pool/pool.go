@@ -36,6 +36,14 @@ type Config struct {
 	// stale read soonest. For drills and tests; the default keeps the resident part of the arena small.
 	ReuseLast bool
 
+	// Spawn runs the scrubber, a function that zeroes and frees until nothing is left to. Nil: a goroutine of its own. A
+	// scheduler that decides when pages come back keeps it and calls it later; never from inside Spawn.
+	Spawn func(scrub func())
+
+	// MidCopy is called by Land and CopyOut between the pin and the copy, without the lock: how a test or a drill holds a copy in
+	// its middle. Nil costs nothing.
+	MidCopy func(page.Tag)
+
 	// Trace hears of every transition, in order, inside the critical section that performs it: it must be quick and must not
 	// call the pool. Nil costs nothing.
 	Trace func(Event)
@@ -50,9 +58,8 @@ type Pool struct {
 	pageBytes  int
 	arena      *arena
 	trace      func(Event)
-
-	// midCopy is called by Land and CopyOut between the pin and the copy; nil but in tests and drills. Set it before use.
-	midCopy func(page.Tag)
+	spawn      func(func())
+	midCopy    func(page.Tag) // nil but in tests and drills
 
 	mu    sync.Mutex
 	slots []page.Slot // by page ID
@@ -69,6 +76,7 @@ type Pool struct {
 type Stats struct {
 	Total, Free, Reserved, Fenced, Pins int
 	PageBytes                           int
+	ArenaBytes                          int    // mapped; resident is what was touched of it
 	Granted, Landed, Refused, Released  uint64 // pages, since boot
 }
 
@@ -99,8 +107,13 @@ func New(cfg Config) (*Pool, error) {
 		pageBytes:  cfg.Geometry.Bytes(),
 		arena:      a,
 		trace:      cfg.Trace,
+		spawn:      cfg.Spawn,
+		midCopy:    cfg.MidCopy,
 		slots:      make([]page.Slot, cfg.Pages),
 		free:       newFreeList(cfg.Pages, cfg.ReuseLast),
+	}
+	if p.spawn == nil {
+		p.spawn = func(scrub func()) { go scrub() }
 	}
 	return p, nil
 }
@@ -110,7 +123,7 @@ func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.count
-	s.Total, s.Free, s.PageBytes = p.pages, p.free.len(), p.pageBytes
+	s.Total, s.Free, s.PageBytes, s.ArenaBytes = p.pages, p.free.len(), p.pageBytes, p.pages*p.arena.stride
 	return s
 }
 

@@ -80,7 +80,7 @@ func (p *Pool) discard(l *Lease, tags []page.Tag) {
 	}
 	if p.scrubbing == nil && len(p.dirty) > 0 {
 		p.scrubbing = make(chan struct{})
-		go p.scrub()
+		p.spawn(p.scrub)
 	}
 }
 

@@ -102,7 +102,7 @@ func (v *View) markWritten(l *Lease, i int) {
 	for ; i < len(v.tags); i++ {
 		s := &l.p.slots[v.tags[i].ID]
 		switch {
-		case v.stale != nil && v.stale[i]:
+		case guard.Unsafe && v.stale != nil && v.stale[i]:
 		case v.pinned:
 			*s = s.Write(v.tags[i])
 		default:
@@ -157,7 +157,7 @@ func (v *View) unpin(l *Lease, n int) {
 	if !v.pinned {
 		return
 	}
-	if v.stale != nil {
+	if guard.Unsafe && v.stale != nil {
 		v.unpinSome(l, n)
 		return
 	}

@@ -273,6 +273,40 @@ func TestReleaseInTheMiddleOfACopyOut(t *testing.T) {
 	await(l.Done())
 }
 
+// TestFenceInTheMiddleOfGrow: pages that were on their way to a lease when it was revoked go back.
+func TestFenceInTheMiddleOfGrow(t *testing.T) {
+	for range 100 {
+		taken := make(chan struct{}, 2)
+		p := newPool(t, 65, func(c *Config) {
+			c.Geometry = large // verifying 64 MiB takes longer than a fence
+			next := c.Trace
+			c.Trace = func(e Event) {
+				next(e)
+				if e.Op == OpReserve {
+					taken <- struct{}{}
+				}
+			}
+		})
+		l := reserve(t, p, 1)
+		<-taken
+		fenced := make(chan struct{})
+		go func() {
+			<-taken
+			l.Fence()
+			close(fenced)
+		}()
+		err := l.Grow(64)
+		await(fenced)
+		awaitFree(p, 64-len(l.Tags())+1)
+		free(l)
+		if err != nil {
+			wantErr(t, err, ErrFenced)
+			return
+		}
+	}
+	t.Fatal("a fence was never quicker than a reservation of 64 MiB")
+}
+
 func TestAViewBeginsOnce(t *testing.T) {
 	p := newPool(t, 1)
 	l := filled(t, p, 1, 1)
