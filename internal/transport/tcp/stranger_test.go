@@ -110,7 +110,6 @@ func readHello(t testing.TB, c net.Conn) (wire.Hello, []byte) {
 
 func TestWhatStrangersSayToADataListener(t *testing.T) {
 	f := newTrio()
-	f.decode.Timeouts.Handshake = 300 * time.Millisecond
 	hello := encoded(t, helloOf(f.prefill))
 	spoilt := func(change func([]byte)) []byte { b := bytes.Clone(hello); change(b); return b }
 	for _, c := range []struct {
@@ -139,7 +138,11 @@ func TestWhatStrangersSayToADataListener(t *testing.T) {
 		{"a TLS client", []byte{0x16, 3, 1, 0, 200, 1, 0, 0, 196, 3, 3}, false, ErrEncryption, "the peer does"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l, r := dataDoor(t, f.decode)
+			decode := f.decode
+			if c.want == ErrHandshake {
+				decode.Timeouts.Handshake = 300 * time.Millisecond
+			}
+			l, r := dataDoor(t, decode)
 			conn := knockAt(t, l.Addr())
 			conn.Write(c.send)
 			if c.end {
@@ -453,7 +456,6 @@ func TestNothingButAuthAfterTheHello(t *testing.T) {
 
 func TestWhatStrangersSayToAControlListener(t *testing.T) {
 	f := newTrio()
-	f.decode.Timeouts.Handshake = 300 * time.Millisecond
 	stranger := newTrio().ids["gateway"]
 	talkTLS := func(c *tls.Config) func(net.Conn) {
 		return func(conn net.Conn) {
@@ -504,7 +506,11 @@ func TestWhatStrangersSayToAControlListener(t *testing.T) {
 			f.decode.Trust = f.fleet.Trust(wire.RoleGateway)
 			c.want = keyring.ErrUntrusted
 		}
-		l, r := controlDoor(t, f.decode)
+		decode := f.decode
+		if c.want == ErrHandshake {
+			decode.Timeouts.Handshake = 300 * time.Millisecond
+		}
+		l, r := controlDoor(t, decode)
 		conn := knockAt(t, l.Addr())
 		var talk sync.WaitGroup
 		talk.Go(func() { c.talk(conn) })
@@ -518,7 +524,6 @@ func TestWhatStrangersSayToAControlListener(t *testing.T) {
 
 func TestListenersThatDiallersMeet(t *testing.T) {
 	f := newTrio()
-	f.gateway.Timeouts.Handshake, f.prefill.Timeouts.Handshake = 200*time.Millisecond, 200*time.Millisecond
 	silent := impostor(t, func(c net.Conn) { io.ReadAll(c) })
 	garbage := impostor(t, func(c net.Conn) { c.Write([]byte("SSH-2.0-OpenSSH_9.2p1 Debian\r\n")); io.ReadAll(c) })
 	gone := impostor(t, func(c net.Conn) {})
@@ -530,6 +535,11 @@ func TestListenersThatDiallersMeet(t *testing.T) {
 		"garbage": {garbage, ErrGarbage, ErrGarbage},
 		"gone":    {gone, ErrRefused, ErrRefused},
 	} {
+		if name == "silent" {
+			f.gateway.Timeouts.Handshake, f.prefill.Timeouts.Handshake = 200*time.Millisecond, 200*time.Millisecond
+		} else {
+			f.gateway.Timeouts.Handshake, f.prefill.Timeouts.Handshake = 0, 0
+		}
 		if _, err := DialControl(t.Context(), c.addr, f.gateway); !errors.Is(err, c.control) {
 			t.Errorf("%s, control: %v", name, err)
 		}
@@ -685,7 +695,7 @@ func TestListenersEnd(t *testing.T) {
 // A link that nobody accepts does not stay.
 func TestLinksThatNobodyAccepts(t *testing.T) {
 	f := newTrio()
-	f.decode.Timeouts.Handshake = 150 * time.Millisecond
+	f.decode.Timeouts.Handshake = 500 * time.Millisecond
 	l, _ := dataDoor(t, f.decode)
 	p, err := DialData(within(t, 5*time.Second), l.Addr().String(), f.prefill)
 	if err != nil {
