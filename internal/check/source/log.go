@@ -83,7 +83,7 @@ func (s *logScan) line(b []byte, no int, cut, last bool) {
 			return
 		}
 	}
-	if !telling(b) {
+	if !telling.any(b) {
 		return
 	}
 	who, rest := carrier(b)
@@ -100,37 +100,41 @@ func (s *logScan) line(b []byte, no int, cut, last bool) {
 	}
 }
 
-// dull recognises the lines that a busy engine writes all day, without looking further.
+// dull recognises the lines that a busy engine writes all day, without looking further: batches, accesses, statistics.
 func dull(b []byte) bool {
 	if len(b) < 12 {
 		return true
 	}
-	i := bytes.IndexByte(b[:min(len(b), 64)], ']')
-	if i < 0 || i+3 > len(b) {
-		return false
-	}
-	r := b[i+1:]
-	if r[0] == ' ' {
-		r = r[1:]
-	}
-	return bytes.HasPrefix(r, []byte("Prefill batch")) || bytes.HasPrefix(r, []byte("Decode batch")) || bytes.HasPrefix(r, []byte("INFO:     1"))
-}
-
-// anchors are short pieces of which each line with a fact has at least one.
-var anchors = [][]byte{
-	[]byte("_token"), []byte("KV"), []byte("#tok"), []byte("args"), []byte("_len"), []byte("ersion"), []byte("locks: "), []byte("max "),
-	[]byte("mem"), []byte("failed"), []byte("exceed"), []byte("Methods: "), []byte("SECURITY"), []byte("hunk cache"), []byte("anary"),
-	[]byte("orruption"), []byte("Truncated"), []byte("engine (v"), []byte("glang"), []byte("fired up"), []byte("hybrid_"), []byte("concurrency"),
-	[]byte("==> "), []byte("startup complete"), []byte("vllm"), []byte("block size"),
-}
-
-func telling(b []byte) bool {
-	for _, a := range anchors {
-		if bytes.Contains(b, a) {
+	w := b[:min(len(b), 320)]
+	for _, d := range everyday {
+		if bytes.Contains(w, d) {
 			return true
 		}
 	}
 	return false
+}
+
+var everyday = [][]byte{[]byte("batch, #"), []byte("HTTP/1."), []byte("throughput: ")}
+
+// telling are the pieces of which each line with a fact has at least one. They are the ones that the readers of lines
+// look for; a piece that is missing here is a line that is never read.
+var telling = newAutomaton(append([]string{
+	"max_total_num_token", "server_args", "#tokens:", "_layer_tokens=", "memory calculation", "KV pool holds ", "chunk cache for decode server",
+	"Load weight", "Using KV cache dtype: ", "hybrid_swa=True", "hybrid_ssm=True", "Memory pool end", "fired up and ready", "sglang", "SGLang",
+	"KV cache size:", " blocks: ", "non-default args", "args: Namespace(", "Overriding num_gpu_blocks", "max seq len (", "engine (v",
+	"vLLM API server version", "█", "max model len ", "reduced from ", "vailable KV cache memory:", "data type to store kv cache",
+	"attention block size to ", "startup complete", "Starting vLLM server on", "Development endpoints are enabled", "/collective_rpc, Methods: ",
+	"/v1/models, Methods: ", "Initializing NIXL ", "NIXL compatibility check passed", "vllm", "aximum concurrency for ", "KV Transfer metrics:", "anary",
+}, eventWords()...))
+
+func eventWords() (ws []string) {
+	for _, e := range sglangEvents {
+		ws = append(ws, e.needle)
+	}
+	for _, e := range vllmEvents {
+		ws = append(ws, e.needle)
+	}
+	return ws
 }
 
 func (s *logScan) stream(who string) *stream {
