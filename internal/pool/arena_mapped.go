@@ -35,8 +35,7 @@ func mapArena(name string, pages, size int) (*arena, error) {
 	}
 	a.fd = fd
 	if err := a.mapAt(n); err != nil {
-		unix.Close(fd)
-		return nil, fmt.Errorf("pool: mapping %d bytes of %s: %w", n, name, err)
+		return nil, fmt.Errorf("pool: mapping %d bytes of %s: %w", n, name, errors.Join(err, unix.Close(fd)))
 	}
 	return a, nil
 }
@@ -49,8 +48,11 @@ func (a *arena) mapAt(n int) error {
 	if _, err := unix.FcntlInt(uintptr(a.fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW); err != nil {
 		return err
 	}
-	if off, err := unix.Seek(a.fd, 0, unix.SEEK_DATA); !errors.Is(err, unix.ENXIO) {
-		return fmt.Errorf("a fresh memfd holds data at %d (%v)", off, err)
+	switch off, err := unix.Seek(a.fd, 0, unix.SEEK_DATA); {
+	case err == nil:
+		return fmt.Errorf("a fresh memfd holds data at %d", off)
+	case !errors.Is(err, unix.ENXIO): // there is none: it is zero from end to end
+		return err
 	}
 	whole, err := unix.MmapPtr(-1, 0, nil, uintptr(n+2*guardBytes), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
