@@ -33,6 +33,15 @@ func (f *Fleet) pairs(c *collector, g group) {
 	f.countsAcross(c, g)
 }
 
+// who is a node's role, and its name if that says more.
+func who(n *facts.Node) string {
+	role := n.Text(facts.Role)
+	if role == n.Name {
+		return role
+	}
+	return role + " " + n.Name
+}
+
 func modelName(m string) string {
 	if m == "" {
 		return "the fleet"
@@ -233,8 +242,8 @@ func (f *Fleet) limitsAcross(c *collector, g group) {
 		}
 		c.add(PairLimits, Medium, "", both(small.n, facts.Pool, facts.Context),
 			fmt.Sprintf("set %s %d on both legs", contextFlag(small.f.Engine), pair.Tokens),
-			"%s: %s %s holds %s tokens of one sequence, %s %s takes %s; the pair's limit is %s, set by %s", modelName(g.model),
-			small.f.Role, small.n.Name, Thousands(small.limit.Tokens), large.f.Role, large.n.Name, Thousands(large.limit.Tokens), Thousands(pair.Tokens), pair.Setter)
+			"%s: %s holds %s tokens of one sequence, %s takes %s; the pair's limit is %s, set by %s", modelName(g.model),
+			who(small.n), Thousands(small.limit.Tokens), who(large.n), Thousands(large.limit.Tokens), Thousands(pair.Tokens), pair.Setter)
 	}
 	f.truncation(c, g, pl.limit.Tokens, dm.limit.Tokens)
 }
