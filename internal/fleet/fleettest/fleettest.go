@@ -165,6 +165,14 @@ func (w *Worker) Say(f wire.Frame) {
 	}
 }
 
+// SetVersion changes the version in the facts and says so.
+func (w *Worker) SetVersion(v string) {
+	w.mu.Lock()
+	w.Facts.Version = v
+	w.mu.Unlock()
+	w.SayFacts()
+}
+
 // SayFacts sends the facts again.
 func (w *Worker) SayFacts() { w.Say(w.facts()) }
 

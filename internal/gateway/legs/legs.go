@@ -110,6 +110,12 @@ type LegError struct {
 	Verdict verdict.Verdict
 }
 
+// LegBroke: a leg broke the rules of its wire. The verdict is its adapter's: what the leg did may be fine, what it said is not.
+type LegBroke struct {
+	Leg     Leg
+	Verdict verdict.Verdict
+}
+
 // LegEnd: a leg's marked end (natively its outcome, elsewhere [DONE] or a complete body). A stream that just ends is LegLost.
 type LegEnd struct{ Leg Leg }
 
@@ -134,6 +140,7 @@ func (LegFinish) event()  {}
 func (LegHandle) event()  {}
 func (LegBytes) event()   {}
 func (LegError) event()   {}
+func (LegBroke) event()   {}
 func (LegEnd) event()     {}
 func (LegLost) event()    {}
 func (Deadline) event()   {}

@@ -186,6 +186,8 @@ func (m *Machine) hear(e Event) (v verdict.Verdict, eject bool) {
 		return v, eject
 	case LegError:
 		return m.hearNo(e)
+	case LegBroke:
+		return e.Verdict, false
 	case LegEnd:
 		return m.say(e.Leg, "end", func(s *said) bool { s.ended = true; return true })
 	case LegLost:

@@ -11,10 +11,10 @@ import (
 	"github.com/sluicekv/sluice/internal/verdict"
 )
 
-// Each story in testdata is one attempt: "attempt" makes its machine, "hear" feeds it one event a line and prints what
+// Each story in testdata/stories is one attempt: "attempt" makes its machine, "hear" feeds it one event a line and prints what
 // the machine does.
 func TestStories(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+	datadriven.Walk(t, "testdata/stories", func(t *testing.T, path string) {
 		var m Machine
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			switch d.Cmd {
@@ -113,6 +113,8 @@ func parseEvent(t *testing.T, line string) Event {
 				return LegError{leg, verdict.Of(c, leg.Layer(), "no")}
 			}
 		}
+	case "broke":
+		return LegBroke{leg, verdict.Of(verdict.ProtocolViolation, verdict.Legs, "a frame out of place")}
 	case "end":
 		return LegEnd{leg}
 	case "lost":

@@ -84,10 +84,10 @@ func TestNothingLeavesBeforeTheLegsAgree(t *testing.T) {
 		s := story{prompt: [2]int{-1, -1}}
 		var first verdict.Verdict
 		rest := honest()
-		for range rapid.IntRange(5, 20).Draw(t, "events") {
+		for range rapid.IntRange(10, 25).Draw(t, "events") {
 			// Mostly an honest attempt, so that there is something to release, with anything in between.
 			e, leg := Event(nil), rapid.IntRange(0, 1).Draw(t, "whose")
-			if len(rest[leg]) > 0 && rapid.IntRange(0, 9).Draw(t, "honest") > 0 {
+			if len(rest[leg]) > 0 && rapid.IntRange(0, 19).Draw(t, "honest") < 18 {
 				e, rest[leg] = rest[leg][0], rest[leg][1:]
 			} else {
 				e = anyEvent(t)

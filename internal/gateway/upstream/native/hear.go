@@ -59,6 +59,7 @@ func (r *Run) hearReserved(f wire.Reserved) {
 
 func (r *Run) hearSealed(f wire.Sealed) {
 	r.sealed = time.Now()
+	r.report.Seal = 1 // before prefill's verdict came
 	if since := r.finished; !since.IsZero() {
 		r.report.Seal = r.sealed.Sub(since)
 	}

@@ -3,7 +3,7 @@
 //
 // The handoff machine orders the protocol (decode's plan first, prefill's when decode holds pages, who is aborted, when both are
 // quiet) and leaves the trace; the reconcile machine decides about the reply. Where the first ends an attempt for a reason of its
-// own (a frame that the protocol has no place for), the second hears it as that leg's error.
+// own (a frame that the protocol has no place for), the second hears it as that leg's breach.
 //
 // Frames come from the links' readers and are only noted here; nothing in this package blocks them. What waits for the
 // client is bounded by the plan: max_tokens ids. Lock order: Run.mu, then a session's.
@@ -50,6 +50,7 @@ type Run struct {
 
 	mu       sync.Mutex
 	machine  handoff.Gateway
+	trace    trace.Thread
 	verdict  verdict.Verdict // that aborts carry
 	prompt   []int32         // until prefill has it
 	events   []legs.Event    // not taken yet
@@ -85,6 +86,7 @@ func (e *Engine) Start(a upstream.Attempt, quiet func()) upstream.Run {
 	r.do(func() {
 		machine, out := handoff.NewGateway(r.plan.PromptTokens)
 		r.machine = machine
+		r.trace = trace.Begin(e.Trace, 0, trace.Gateway, r.plan.Attempt, r.plan.PromptTokens, 0, uint8(machine.State), machine.Digest())
 		r.perform(out)
 	})
 	return r
@@ -163,8 +165,8 @@ func (r *Run) tell(e legs.Event) {
 func (r *Run) step(l legs.Leg, e handoff.Event, what string) (out handoff.Effects) {
 	before := r.machine
 	r.machine, out = before.Step(e)
-	if t := r.engine.Trace; t != nil {
-		t.Record(trace.Event{Attempt: r.plan.Attempt, Machine: trace.Gateway, Args: e.Trace(), State: uint8(r.machine.State), Digest: r.machine.Digest()})
+	if r.trace.On() {
+		r.trace.Record(e.Trace(), uint8(r.machine.State), r.machine.Digest())
 	}
 	for x := range out.All() {
 		if v, ok := x.(handoff.SetVerdict); ok {
@@ -175,7 +177,7 @@ func (r *Run) step(l legs.Leg, e handoff.Event, what string) (out handoff.Effect
 	return out
 }
 
-// ended notes the handoff machine's verdict. A no of its own is told as the leg's error; where the leg's own words were told
+// ended notes the handoff machine's verdict. A no of its own is told as the leg's breach; where the leg's own words were told
 // before, those decide.
 func (r *Run) ended(l legs.Leg, v handoff.SetVerdict, in handoff.GatewayState, what string) {
 	r.over = time.Now()
@@ -188,7 +190,7 @@ func (r *Run) ended(l legs.Leg, v handoff.SetVerdict, in handoff.GatewayState, w
 		return
 	}
 	r.verdict = verdict.Of(v.Code, v.Layer, "%s %s: %s, while %s", l, r.sessions[l].Name(), what, in)
-	r.tell(legs.LegError{Leg: l, Verdict: r.verdict})
+	r.tell(legs.LegBroke{Leg: l, Verdict: r.verdict})
 }
 
 // abandon ends the wait for legs that do not settle.
@@ -196,6 +198,9 @@ func (r *Run) abandon() {
 	r.mu.Lock()
 	quiet := r.quiet
 	r.quiet = nil
+	if quiet != nil && r.trace.On() {
+		r.trace.Record(trace.Args{Step: trace.GivenUp}, uint8(r.machine.State), r.machine.Digest())
+	}
 	r.mu.Unlock()
 	if quiet != nil {
 		r.leave(quiet)
