@@ -123,7 +123,13 @@ func applyVLLM(n *facts.Node, key, val string, at facts.Source, w facts.Weight) 
 	case "api_key":
 		n.Put(facts.APIKey, strconv.FormatBool(val != "" && val != "[]"), at, w)
 		return
-	case "disable_hybrid_kv_cache_manager", "use_v2_block_manager":
+	case "is_prefill_worker", "is_decode_worker": // Dynamo's
+		if val == "true" {
+			applyRole(n, strings.TrimSuffix(strings.TrimPrefix(key, "is_"), "_worker"), at, w)
+		}
+		return
+	case "disaggregation_mode": // Dynamo's
+		applyRole(n, val, at, w)
 		return
 	case "speculative_config", "speculative_model":
 		if val == "" || val == "None" {

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/sluicekv/sluice/internal/check/facts"
@@ -104,6 +105,7 @@ var programs = []struct {
 }{
 	{"sglang.launch_server", "sglang"}, {"sglang.srt.entrypoints", "sglang"}, {"launch_server.py", "sglang"},
 	{"sglang_router.launch_router", "sglang-router"}, {"sglang-router", "sglang-router"}, {"sglang_router", "sglang-router"},
+	{"dynamo.sglang", "sglang"}, {"dynamo.vllm", "vllm"},
 	{"vllm.entrypoints.openai.api_server", "vllm"}, {"vllm.entrypoints.api_server", "vllm"}, {"api_server.py", "vllm"},
 }
 
@@ -228,7 +230,7 @@ var bare = map[string]bool{
 	"disaggregation_enable_kv_checksum": true, "enable_hierarchical_cache": true, "disaggregation_decode_enable_offload_kvcache": true,
 	"enable_pd_role_switch": true, "enable_prefix_caching": true, "enable_prompt_embeds": true, "trust_remote_code": true,
 	"enable_streaming_session": true, "enforce_eager": true, "enable_multimodal": true, "encoder_only": true, "language_only": true,
-	"enable_dp_attention": true, "disable_cuda_graph": true, "grpc_mode": true, "enable_chunked_prefill": true,
+	"is_prefill_worker": true, "is_decode_worker": true, "enable_dp_attention": true, "disable_cuda_graph": true, "grpc_mode": true, "enable_chunked_prefill": true,
 }
 
 // applyLaunch records what a command line asks for. expand resolves $(NAME) and ${NAME}; nil leaves them.
@@ -302,13 +304,27 @@ func isNumber(s string) bool {
 
 // readCommands finds engines in shell text: a script, a systemd unit, a Dockerfile, one pasted line.
 func readCommands(text, file, id, name string) (nodes []*facts.Node) {
+	var exported [][2]tok
 	for _, ws := range words(dockerfile(text), 1) {
+		if ws[0].s == "export" || ws[0].s == "ENV" {
+			for _, w := range ws[1:] {
+				if name, val, ok := assignment(w.s); ok {
+					exported = append(exported, [2]tok{{name, w.line}, {val, w.line}})
+				}
+			}
+			continue
+		}
 		l, ok := findLaunch(ws)
 		if !ok || l.engine == "" || (l.image.s != "" && len(l.args) == 0 && ws[0].s == "FROM") {
 			continue
 		}
+		l.env = append(slices.Clone(exported), l.env...)
+		vars := map[string]string{}
+		for _, e := range l.env {
+			vars[e[0].s] = e[1].s
+		}
 		n := &facts.Node{Name: name, ID: id}
-		applyLaunch(n, l, file, facts.Asked, nil)
+		applyLaunch(n, l, file, facts.Asked, func(s string) string { return expandVars(s, vars) })
 		nodes = append(nodes, n)
 	}
 	nameLaunches(nodes, name, id)

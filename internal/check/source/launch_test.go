@@ -46,6 +46,8 @@ func TestOtherWaysToStart(t *testing.T) {
 		"systemd":      {"n.service", "[Service]\nExecStart=/opt/venv/bin/python -m sglang.launch_server --model-path m --context-length 8192 --max-total-tokens 4096 --disaggregation-mode decode\n", "n sglang decode pool 0 context 8192 page 0"},
 		"Dockerfile":   {"Dockerfile", "FROM lmsysorg/sglang:v0.5.19\nCMD [\"python3\", \"-m\", \"sglang.launch_server\", \"--model-path\", \"m\", \"--context-length\", \"8192\"]\n", "Dockerfile sglang both pool 0 context 8192 page 0"},
 		"vllm serve":   {"n.cmd", "vllm serve acme/m --max-model-len 8192 --block-size 32 --kv-transfer-config '{\"kv_connector\":\"NixlConnector\",\"kv_role\":\"kv_consumer\"}'\n", "n vllm decode pool 0 context 8192 page 32"},
+		"dynamo":       {"n.sh", "export CTX=131072\npython3 -m dynamo.sglang --model-path /m --context-length $CTX --disaggregation-mode prefill --page-size 64\n", "n sglang prefill pool 0 context 131072 page 64"},
+		"dynamo vllm":  {"n.sh", "python3 -m dynamo.vllm --model m --max_model_len 8192 --is-prefill-worker\n", "n vllm prefill pool 0 context 8192 page 0"},
 		"sglang serve": {"n.cmd", "sglang serve --model-path m --context-length 8192\n", "n sglang both pool 0 context 8192 page 0"},
 	} {
 		t.Run(name, func(t *testing.T) { wantNodes(t, readLog(t, c.file, c.text), c.want) })

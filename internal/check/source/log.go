@@ -27,9 +27,11 @@ type logScan struct {
 	who     string // set by "==> file <==" and kept until the next
 	lines   int
 	bytes   int64
-	hits    int // lines with a fact
-	cut     int // first cut line
-	ended   bool
+	hits    int    // lines with a fact
+	cut     int    // first cut line
+	pending bool   // a line was cut in pieces by a collector, and its last piece has not come
+	pieces  []byte // what came of it
+	batches int    // batch lines that were looked at for the role
 }
 
 // stream is what one writer wrote: usually one node, several if logs were put one behind the other.
@@ -52,6 +54,7 @@ type scanNode struct {
 	blocksAt facts.Source   //
 	conc     float64        // vLLM: maximum concurrency
 	mixed    bool
+	eventTP  map[string]string // the rank whose lines are counted, by event
 }
 
 func newLogScan(file, id, node string) *logScan {
@@ -64,16 +67,19 @@ func (s *logScan) scan(r io.Reader) error {
 	return err
 }
 
-func (s *logScan) line(b []byte, no int, cut, last bool) {
+func (s *logScan) line(b []byte, no int, cut, _ bool) {
 	s.lines = no
 	s.bytes += int64(len(b)) + 1
-	if last {
-		s.ended = true
-	}
 	if cut && s.cut == 0 {
 		s.cut = no
 	}
+	if piece, more, ok := partial(b); ok || s.pending {
+		if b = s.join(b, piece, more, ok); b == nil {
+			return
+		}
+	}
 	if dull(b) {
+		s.batch(b)
 		return
 	}
 	b = stripANSI(b)
@@ -114,6 +120,79 @@ func dull(b []byte) bool {
 	return false
 }
 
+// batch takes the role from the first batch lines: only the legs of a pair count what waits for the other.
+func (s *logScan) batch(b []byte) {
+	const enough = 100_000
+	if s.batches >= enough || !bytes.Contains(b[:min(len(b), 160)], []byte("batch")) {
+		return
+	}
+	s.batches++
+	role := ""
+	switch {
+	case bytes.Contains(b, []byte("bootstrap-req:")), bytes.Contains(b, []byte("#unbootstrapped-req:")):
+		role = "prefill"
+	case bytes.Contains(b, []byte("#prealloc-req:")), bytes.Contains(b, []byte("#transfer-req:")):
+		role = "decode"
+	default:
+		return
+	}
+	who, _ := carrier(stripANSI(b))
+	if who == "" {
+		who = s.who
+	}
+	st := s.stream(who)
+	if st == nil {
+		return
+	}
+	if n := s.current(st, "sglang"); n.Text(facts.Role) == "" {
+		at := facts.Source{Name: s.file, Line: s.lines}
+		n.Put(facts.Role, role, at, facts.Part)
+		n.Put(facts.PD, "true", at, facts.Part)
+	}
+}
+
+// partial recognises a piece of a line that a collector has cut: CRI's tag P, and docker's entry without a line end.
+func partial(b []byte) (piece []byte, more, ok bool) {
+	if len(b) > 36 && b[4] == '-' && b[10] == 'T' {
+		head := b[:min(len(b), 60)]
+		for _, tag := range [...]string{" stdout ", " stderr "} {
+			if i := bytes.Index(head, []byte(tag)); i > 0 && i+len(tag)+2 <= len(b) && b[i+len(tag)+1] == ' ' {
+				return b[i+len(tag)+2:], b[i+len(tag)] == 'P', b[i+len(tag)] == 'P'
+			}
+		}
+	}
+	if bytes.HasPrefix(b, []byte(`{"log":"`)) && !bytes.Contains(b, []byte(`\n","`)) && bytes.Contains(b, []byte(`","stream":"`)) &&
+		bytes.Contains(b, []byte(`","time":"`)) && !bytes.Contains(b, []byte(`"kubernetes"`)) && !bytes.Contains(b, []byte(`"_p"`)) && !bytes.Contains(b, []byte(`"logtag"`)) {
+		if _, r, ok := unwrapJSON(b); ok {
+			return r, true, true
+		}
+	}
+	return nil, false, false
+}
+
+// join collects the pieces of a line; nil until the last one has come. ok says that b is a piece with more to follow.
+func (s *logScan) join(b, piece []byte, more, ok bool) []byte {
+	if !ok { // the last piece, or another line
+		if piece == nil {
+			if _, r, isJSON := unwrapJSON(b); isJSON && len(b) > 0 && b[0] == '{' {
+				piece = r
+			} else {
+				piece = b
+			}
+		}
+	}
+	if room := MaxLine - len(s.pieces); room > 0 {
+		s.pieces = append(s.pieces, piece[:min(len(piece), room)]...)
+	}
+	if ok && more {
+		s.pending = true
+		return nil
+	}
+	whole := bytes.Clone(s.pieces)
+	s.pieces, s.pending = s.pieces[:0], false
+	return whole
+}
+
 var everyday = [][]byte{[]byte("batch, #"), []byte("HTTP/1."), []byte("throughput: ")}
 
 // telling are the pieces of which each line with a fact has at least one. They are the ones that the readers of lines
@@ -124,7 +203,7 @@ var telling = newAutomaton(append([]string{
 	"KV cache size:", " blocks: ", "non-default args", "args: Namespace(", "Overriding num_gpu_blocks", "max seq len (", "engine (v",
 	"vLLM API server version", "█", "max model len ", "reduced from ", "vailable KV cache memory:", "data type to store kv cache",
 	"attention block size to ", "startup complete", "Starting vLLM server on", "Development endpoints are enabled", "/collective_rpc, Methods: ",
-	"/v1/models, Methods: ", "Initializing NIXL ", "NIXL compatibility check passed", "vllm", "aximum concurrency for ", "KV Transfer metrics:", "anary",
+	"/v1/models, Methods: ", "Initializing NIXL ", "NIXL compatibility check passed", "vllm", "aximum concurrency for ", "KV Transfer metrics:", "anary", "max_seq_len=",
 }, eventWords()...))
 
 func eventWords() (ws []string) {

@@ -70,6 +70,16 @@ func (s *logScan) events(st *stream, b []byte, at facts.Source) bool {
 				continue
 			}
 		}
+		// All ranks of a group print the same line: one rank's are counted.
+		if n.eventTP == nil {
+			n.eventTP = map[string]string{}
+		}
+		tp := tensorRank(b)
+		if first, ok := n.eventTP[e.kind]; !ok {
+			n.eventTP[e.kind] = tp
+		} else if first != tp {
+			return true
+		}
 		n.Event(e.kind, at, size)
 		return true
 	}

@@ -246,14 +246,16 @@ func TestALineOfAnyLengthTakesConstantMemory(t *testing.T) {
 
 func TestOlderAndOtherForms(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
-		"2024":            {"[gpu_id=0] max_total_num_tokens=440880, max_prefill_tokens=16384, context_len=131072", "n sglang  pool 440880 context 131072 page 0"},
-		"JSON":            {`{"level":"info","max_total_num_tokens": 681280, "context_len": 1048576}` + "\n" + `{"level":"info","x":1}`, "n sglang  pool 681280 context 1048576 page 0"},
-		"underscores":     {"max_total_num_tokens=681_280, context_len=1_048_576", "n sglang  pool 681280 context 1048576 page 0"},
-		"vLLM V0 cuda":    {"INFO 02-01 10:00:00 executor_base.py:110] # cuda blocks: 5691, # CPU blocks: 2048\nINFO 02-01 10:00:00 executor_base.py:115] Maximum concurrency for 8192 tokens per request: 11.12x", "n vllm  pool 91056 context 8192 page 16"},
-		"vLLM refusal V0": {"ValueError: The model's max seq len (131072) is larger than the maximum number of tokens that can be stored in KV cache (58288). Try increasing", "n vllm  pool 58288 context 131072 page 0"},
-		"vLLM CPU":        {"(EngineCore pid=1) INFO [kv_cache_utils.py:2327] CPU KV cache size: 32,768 tokens, Maximum concurrency for 8,192 tokens per request: 4.00x", "n vllm  pool 32768 context 8192 page 0"},
-		"vLLM roles":      {"INFO 02-19 23:56:51 [utils.py:1] non-default args: {'model': 'm', 'max_model_len': 2048, 'block_size': 32, 'kv_transfer_config': KVTransferConfig(kv_connector='NixlConnector', engine_id='x', kv_role='kv_producer', kv_load_failure_policy='fail')}\nGPU KV cache size: 9,999 tokens", "n vllm prefill pool 9999 context 2048 page 32"},
-		"vLLM Namespace":  {"INFO 06-01 10:00:00 api_server.py:178] args: Namespace(host=None, port=8000, model='acme/m', max_model_len=4096, block_size=16, kv_transfer_config=None)\nGPU KV cache size: 8,192 tokens", "n vllm  pool 8192 context 4096 page 16"},
+		"2024":               {"[gpu_id=0] max_total_num_tokens=440880, max_prefill_tokens=16384, context_len=131072", "n sglang  pool 440880 context 131072 page 0"},
+		"JSON":               {`{"level":"info","max_total_num_tokens": 681280, "context_len": 1048576}` + "\n" + `{"level":"info","x":1}`, "n sglang  pool 681280 context 1048576 page 0"},
+		"underscores":        {"max_total_num_tokens=681_280, context_len=1_048_576", "n sglang  pool 681280 context 1048576 page 0"},
+		"vLLM V0 cuda":       {"INFO 02-01 10:00:00 executor_base.py:110] # cuda blocks: 5691, # CPU blocks: 2048\nINFO 02-01 10:00:00 executor_base.py:115] Maximum concurrency for 8192 tokens per request: 11.12x", "n vllm  pool 91056 context 8192 page 16"},
+		"vLLM refusal V0":    {"ValueError: The model's max seq len (131072) is larger than the maximum number of tokens that can be stored in KV cache (58288). Try increasing", "n vllm  pool 58288 context 131072 page 0"},
+		"vLLM CPU":           {"(EngineCore pid=1) INFO [kv_cache_utils.py:2327] CPU KV cache size: 32,768 tokens, Maximum concurrency for 8,192 tokens per request: 4.00x", "n vllm  pool 32768 context 8192 page 0"},
+		"vLLM roles":         {"INFO 02-19 23:56:51 [utils.py:1] non-default args: {'model': 'm', 'max_model_len': 2048, 'block_size': 32, 'kv_transfer_config': KVTransferConfig(kv_connector='NixlConnector', engine_id='x', kv_role='kv_producer', kv_load_failure_policy='fail')}\nGPU KV cache size: 9,999 tokens", "n vllm prefill pool 9999 context 2048 page 32"},
+		"vLLM data parallel": {"(EngineCore_DP0 pid=1) INFO 12-11 00:06:53 [kv_cache_utils.py:1286] GPU KV cache size: 686,320 tokens\n(EngineCore_DP1 pid=2) INFO 12-11 00:06:53 [kv_cache_utils.py:1286] GPU KV cache size: 600,000 tokens\n(EngineCore_DP0 pid=1) INFO 12-11 00:06:54 [kv_cache_utils.py:1291] Maximum concurrency for 100,000 tokens per request: 6.86x", "n vllm  pool 600000 context 100000 page 0"},
+		"vLLM config apart":  {"Initializing an LLM engine (v0.5.4) with config\nmodel='/mnt/m', speculative_config=None, dtype=torch.float16, max_seq_len=131072, kv_cache_dtype=auto\n# GPU blocks: 10000, # CPU blocks: 1\nMaximum concurrency for 131072 tokens per request: 1.22x", "n vllm  pool 160000 context 131072 page 16"},
+		"vLLM Namespace":     {"INFO 06-01 10:00:00 api_server.py:178] args: Namespace(host=None, port=8000, model='acme/m', max_model_len=4096, block_size=16, kv_transfer_config=None)\nGPU KV cache size: 8,192 tokens", "n vllm  pool 8192 context 4096 page 16"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inv := readLog(t, "n.log", c.text+"\n")
@@ -273,6 +275,53 @@ func TestEventsAreCountedWithTheirPlaces(t *testing.T) {
 	}
 	if n.Events[EventLateRelease] == nil || n.Events[EventTransfer] == nil {
 		t.Errorf("%v", n.Events)
+	}
+}
+
+// Collectors cut long lines in pieces; the argument list is longer than 16 KB.
+func TestLinesThatACollectorHasCutAreJoined(t *testing.T) {
+	a := strings.Replace(argsP, "'host'", "'long': '"+strings.Repeat("x", 40000)+"', 'host'", 1)
+	var cri, docker strings.Builder
+	for rest := a; rest != ""; {
+		n := min(len(rest), 16384)
+		tag, end := "P", ""
+		if n == len(rest) {
+			tag, end = "F", `\n`
+		}
+		fmt.Fprintf(&cri, "2026-09-02T10:00:01.123456789Z stdout %s %s\n", tag, rest[:n])
+		fmt.Fprintf(&docker, `{"log":"%s%s","stream":"stdout","time":"2026-09-02T10:00:01.1Z"}`+"\n", rest[:n], end)
+		rest = rest[n:]
+	}
+	for name, text := range map[string]string{
+		"CRI":    cri.String() + "2026-09-02T10:00:01.123456789Z stdout F " + poolP + "\n",
+		"docker": docker.String() + `{"log":"` + poolP + `\n","stream":"stdout","time":"x"}` + "\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			wantNodes(t, readLog(t, "node.log", text), "node sglang prefill pool 681280 context 1048576 page 64")
+		})
+	}
+}
+
+func TestBatchLinesTellTheRole(t *testing.T) {
+	for want, line := range map[string]string{
+		"prefill": "[2026-09-02 11:00:00 TP0] Prefill batch, #new-seq: 1, #new-token: 16, #cached-token: 0, #bootstrap-req: 0, #inflight-req: 1",
+		"decode":  "[2026-09-02 11:00:00 TP0] Decode batch, #running-req: 1, #token: 1024, pre-allocated usage: 0.09, #prealloc-req: 0, #transfer-req: 1",
+		"":        "[2026-09-02 11:00:00 TP0] Decode batch, #running-req: 1, #token: 1024, token usage: 0.12",
+	} {
+		inv := readLog(t, "n.log", lines(poolP, line))
+		if got := inv.Nodes[0].Text(facts.Role); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestALineOfAllRanksIsOneEvent(t *testing.T) {
+	l := func(tp int) string {
+		return fmt.Sprintf("[2025-03-03 06:49:28 TP%d] Input length (160062 tokens) exceeds the maximum allowed length (59862 tokens). Use a shorter input", tp)
+	}
+	inv := readLog(t, "n.log", lines(l(5), l(1), l(0), l(5)))
+	if e := inv.Nodes[0].Events[EventRejected]; e.Count != 2 || e.Largest != 160062 {
+		t.Errorf("%+v", e)
 	}
 }
 

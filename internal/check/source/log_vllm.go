@@ -16,7 +16,7 @@ func (s *logScan) vllm(st *stream, b []byte, at facts.Source) (hit bool) {
 		if i := bytes.Index(b, []byte("KV cache size:")); i >= 0 {
 			if v, ok := intAfter(b[i:], "KV cache size:"); ok {
 				n := s.vllmSummary(st, at)
-				n.Put(facts.Pool, strconv.Itoa(v), at, facts.Said)
+				n.PutRank(facts.Pool, strconv.Itoa(v), at, facts.Said, coreRank(b))
 				hit = true
 			}
 		}
@@ -46,6 +46,15 @@ func (s *logScan) vllm(st *stream, b []byte, at facts.Source) (hit bool) {
 			s.vllmOpening(st, at).Put(facts.Version, v, at, facts.Said)
 			hit = true
 		}
+	case bytes.Contains(b, []byte("max_seq_len=")) && bytes.Contains(b, []byte("model='")):
+		i := bytes.Index(b, []byte("model='")) // the engine's configuration on a line of its own
+		n := s.current(st, "vllm")
+		pairs(append([]byte("("), b[i:]...), func(k string, v []byte) {
+			if k != "port" && k != "host" {
+				apply(n.Node, "vllm", k, plain(v), at, facts.Args)
+			}
+		})
+		hit = true
 	case bytes.Contains(b, []byte("max model len ")):
 		if v, ok := intAfter(b, "max model len "); ok && bytes.Contains(b, []byte("sing max model len")) {
 			s.current(st, "vllm").Put(facts.Context, strconv.Itoa(v), at, facts.Total)

@@ -278,6 +278,9 @@ func expandVars(s string, env map[string]string) string {
 	for name, val := range env {
 		if strings.Contains(s, "$") {
 			s = strings.ReplaceAll(strings.ReplaceAll(s, "$("+name+")", val), "${"+name+"}", val)
+			if s == "$"+name {
+				s = val
+			}
 		}
 	}
 	return s

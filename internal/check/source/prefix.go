@@ -226,3 +226,26 @@ func fullRank(b []byte) string {
 	}
 	return strings.TrimSpace(string(b[20:i]))
 }
+
+// tensorRank is "TP3" of an engine's prefix, "" if it has none.
+func tensorRank(b []byte) string {
+	for f := range strings.FieldsSeq(fullRank(b)) {
+		if strings.HasPrefix(f, "TP") {
+			return f
+		}
+	}
+	return ""
+}
+
+// coreRank is the data-parallel rank of vLLM's prefix: "(EngineCore_DP1 pid=7)" is DP1.
+func coreRank(b []byte) string {
+	r, ok := after(b[:min(len(b), 200)], "EngineCore_DP")
+	if !ok {
+		return ""
+	}
+	n, _, ok := number(r)
+	if !ok {
+		return ""
+	}
+	return "DP" + itoa(n)
+}
