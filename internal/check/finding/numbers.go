@@ -12,3 +12,10 @@ func Thousands(n int) string {
 	}
 	return s
 }
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return strconv.Itoa(n) + " " + what + "s"
+}

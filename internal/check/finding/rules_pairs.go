@@ -23,7 +23,7 @@ func (f *Fleet) pairs(c *collector, g group) {
 			seen, other, ns = "decode", "prefill", g.decode
 		}
 		c.add(OneLeg, Low, "", ns[0].At(facts.Role).String(), "check both legs in one call: give the "+other+" nodes' logs, answers or manifests too",
-			"%s: %d %s nodes (%s) and no %s node", modelName(g.model), len(ns), seen, names(ns), other)
+			"%s: %s of role %s (%s) and no %s node", modelName(g.model), plural(len(ns), "node"), seen, names(ns), other)
 		return
 	default:
 		return

@@ -105,7 +105,7 @@ func verdict(r Result) string {
 			blind++
 		}
 	}
-	s := fmt.Sprintf("%d nodes; findings: %d high, %d medium, %d low", len(r.Nodes), n[finding.High], n[finding.Medium], n[finding.Low])
+	s := fmt.Sprintf("%s; findings: %d high, %d medium, %d low", plural(len(r.Nodes), "node"), n[finding.High], n[finding.Medium], n[finding.Low])
 	if waived > 0 {
 		s += fmt.Sprintf(", %d waived", waived)
 	}
@@ -115,7 +115,14 @@ func verdict(r Result) string {
 	case 1:
 		s += fmt.Sprintf("; some at or above %s: exit 1", r.FailOn)
 	case 2:
-		s += fmt.Sprintf("; %d comparisons could not be made: exit 2", max(blind, 1))
+		s += fmt.Sprintf("; %s could not be made: exit 2", plural(max(blind, 1), "comparison"))
 	}
 	return s
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
