@@ -171,7 +171,8 @@ func (e PageLanded) Trace() trace.Args {
 	return trace.Args{Step: trace.PageLanded, A: e.Ordinal, Code: e.Code}
 }
 func (e ManifestSeen) Trace() trace.Args {
-	return trace.Args{Step: trace.ManifestSeen, A: e.Tokens, B: e.Pages, Code: e.Verdict}
+	right := flag(e.MACOK)*trace.MACRight | flag(e.DigestOK)*trace.DigestRight | flag(e.RootOK)*trace.RootRight
+	return trace.Args{Step: trace.ManifestSeen, A: e.Tokens, B: e.Pages, C: right, Code: e.Verdict}
 }
 func (e EndSeen) Trace() trace.Args {
 	if !e.MACOK {
@@ -190,7 +191,7 @@ func (e EngineDone) Trace() trace.Args {
 	return trace.Args{Step: trace.EngineDone, A: e.Tokens, Code: e.Code}
 }
 func (e PromptSeen) Trace() trace.Args {
-	return trace.Args{Step: trace.PromptSeen, A: e.Offset, B: e.Count}
+	return trace.Args{Step: trace.PromptSeen, A: e.Offset, B: e.Count, C: flag(e.DigestOK)}
 }
 func (e GrantSeen) Trace() trace.Args {
 	return trace.Args{Step: trace.GrantSeen, A: e.Pages, Code: e.Code}
@@ -210,10 +211,10 @@ func (e DeadlinePassed) Trace() trace.Args { return trace.Args{Step: trace.Deadl
 func (e LeaseDrained) Trace() trace.Args   { return trace.Args{Step: trace.LeaseDrained} }
 func (e ReservedSeen) Trace() trace.Args   { return trace.Args{Step: trace.ReservedSeen, A: e.Pages} }
 func (e SealedSeen) Trace() trace.Args {
-	return trace.Args{Step: trace.SealedSeen, A: e.Tokens, B: e.Written + e.Held}
+	return trace.Args{Step: trace.SealedSeen, A: e.Tokens, B: e.Written + e.Held, C: flag(e.DigestOK)}
 }
 func (e PrefillEnded) Trace() trace.Args {
-	return trace.Args{Step: trace.PrefillEnded, A: e.Tokens, Code: e.Code}
+	return trace.Args{Step: trace.PrefillEnded, A: e.Tokens, C: flag(e.DigestOK), Code: e.Code}
 }
 func (e OutputSeen) Trace() trace.Args {
 	return trace.Args{Step: trace.OutputSeen, A: e.Index, B: e.Count}

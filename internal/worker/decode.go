@@ -30,6 +30,7 @@ type decodeAttempt struct {
 
 	mu       sync.Mutex // see the package comment
 	machine  handoff.Decode
+	trace    trace.Thread
 	lease    *pool.Lease
 	from     *inbound  // prefill's data link, once it attached
 	macs     []mac.Tag // of the pages, by ordinal, as their frames said
@@ -46,6 +47,8 @@ type because struct {
 	said   verdict.Verdict
 	detail string
 	token  int32 // of TokenReady
+	// unreached, of PeerLost: there never was a link.
+	unreached bool
 }
 
 func (w *Worker) openDecode(c *control, t admission.Ticket, secret [32]byte) verdict.Verdict {
@@ -63,6 +66,7 @@ func (w *Worker) openDecode(c *control, t admission.Ticket, secret [32]byte) ver
 		a.mu.Unlock()
 		return v
 	}
+	a.trace = trace.Begin(w.cfg.Trace, uint64(w.boot), trace.Decode, a.id, p.PromptTokens, uint32(needed), uint8(a.machine.State), a.machine.Digest())
 	a.timer = time.AfterFunc(p.Budget, func() { a.step(handoff.DeadlinePassed{}, because{}) })
 	a.mu.Unlock()
 	w.running.Go(a.reserve)
@@ -101,8 +105,8 @@ func (a *decodeAttempt) advance(e handoff.Event, why because) (slow handoff.Effe
 	before := a.machine
 	next, out := before.Step(e)
 	a.machine = next
-	if r := a.w.cfg.Trace; r != nil {
-		r.Record(trace.Event{Attempt: a.id, Machine: trace.Decode, Args: e.Trace(), State: uint8(next.State), Digest: next.Digest()})
+	if a.trace.On() {
+		a.trace.Record(e.Trace(), uint8(next.State), next.Digest())
 	}
 	for x := range out.All() {
 		switch x := x.(type) {

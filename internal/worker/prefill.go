@@ -36,6 +36,7 @@ type prefillAttempt struct {
 
 	mu      sync.Mutex // see the package comment
 	machine handoff.Prefill
+	trace   trace.Thread
 	lease   *pool.Lease
 	tags    []page.Tag // decode's, by ordinal, once granted
 	macs    []mac.Tag  // of the sealed pages, by ordinal
@@ -61,6 +62,7 @@ func (w *Worker) openPrefill(c *control, t admission.Ticket, secret [32]byte) ve
 		a.mu.Unlock()
 		return v
 	}
+	a.trace = trace.Begin(w.cfg.Trace, uint64(w.boot), trace.Prefill, a.id, p.PromptTokens, uint32(needed), uint8(a.machine.State), a.machine.Digest())
 	a.timer = time.AfterFunc(p.Budget, func() { a.step(handoff.DeadlinePassed{}, because{}) })
 	a.link = w.links.get(p.Decode)
 	a.mu.Unlock()
@@ -97,8 +99,8 @@ func (a *prefillAttempt) advance(e handoff.Event, why because) (slow handoff.Eff
 	before := a.machine
 	next, out := before.Step(e)
 	a.machine = next
-	if r := a.w.cfg.Trace; r != nil {
-		r.Record(trace.Event{Attempt: a.id, Machine: trace.Prefill, Args: e.Trace(), State: uint8(next.State), Digest: next.Digest()})
+	if a.trace.On() {
+		a.trace.Record(e.Trace(), uint8(next.State), next.Digest())
 	}
 	for x := range out.All() {
 		switch x := x.(type) {

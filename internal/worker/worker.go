@@ -14,6 +14,7 @@ import (
 	"github.com/sluicekv/sluice/internal/admission"
 	"github.com/sluicekv/sluice/internal/capacity"
 	"github.com/sluicekv/sluice/internal/handoff"
+	"github.com/sluicekv/sluice/internal/handoff/trace/pooltrace"
 	"github.com/sluicekv/sluice/internal/kernel"
 	"github.com/sluicekv/sluice/internal/keyring"
 	"github.com/sluicekv/sluice/internal/page"
@@ -100,7 +101,8 @@ func New(cfg Config) (*Worker, error) {
 		return nil, err
 	}
 	w.facts, w.limit = facts, capacity.Node(facts)
-	w.pool, err = pool.New(pool.Config{Role: string(cfg.Role), Boot: w.boot, Geometry: w.geometry, Pages: cfg.PoolPages})
+	w.pool, err = pool.New(pool.Config{Role: string(cfg.Role), Boot: w.boot, Geometry: w.geometry, Pages: cfg.PoolPages,
+		Trace: pooltrace.Of(cfg.Trace)})
 	if err != nil {
 		return nil, err
 	}

@@ -1,61 +1,34 @@
 package trace
 
 import (
-	"bufio"
+	"encoding/binary"
 	"encoding/hex"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
+	"hash/crc32"
 	"strconv"
-	"sync"
 
-	"github.com/sluicekv/sluice/internal/attempt"
 	"github.com/sluicekv/sluice/internal/verdict"
 )
 
-// Writer records events as lines of JSON:
+// A recorded file is lines of JSON: a first line that says what the file is, one line an event, and a last line that says that it is
+// the last.
 //
-//	{"n":1,"attempt":"…32 hex…","machine":"decode","step":"page-landed","a":3,"b":0,"code":"none","state":3,"digest":"…16 hex…"}
+//	{"sluice":"trace","version":1,"sample":1}
+//	{"n":1,"attempt":"…32 hex…","boot":"…16 hex…","machine":"decode","step":"opened","a":40,"b":3,"c":0,"code":"none","state":0,"digest":"…16 hex…","sum":"…8 hex…"}
+//	{"n":2,"attempt":"…","boot":"…","pool":"reserve","page":7,"gen":12,"count":3,"writes":0,"ok":true,"sum":"…"}
+//	{"end":2,"lost":0,"sum":"…"}
 //
-// Lines are numbered from 1, so that a deleted or swapped line shows. Buffered: Flush or Close writes the rest. The first
-// write error is kept, later events are dropped and counted; it never disturbs the handoff.
-type Writer struct {
-	mu      sync.Mutex
-	w       *bufio.Writer
-	line    []byte
-	n       uint64
-	dropped uint64
-	err     error
-}
+// n numbers the events from 1. sum is the CRC-32C of the sum before it and of the line up to ,"sum": so a line that was deleted, moved
+// or changed is told from a run that went wrong. sample is the rate: 1 when every attempt of the process is in the file.
+const Version = 1
 
-// NewWriter writes to w, which the caller closes after Flush.
-func NewWriter(w io.Writer) *Writer { return &Writer{w: bufio.NewWriterSize(w, 64<<10)} }
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Record implements Recorder.
-func (w *Writer) Record(e Event) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.err != nil {
-		w.dropped++
-		return
-	}
-	w.n++
-	w.line = appendEvent(w.line[:0], w.n, e)
-	_, w.err = w.w.Write(w.line)
-}
-
-// Flush writes what is buffered and returns the first error, with the number of events that it cost.
-func (w *Writer) Flush() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.err == nil {
-		w.err = w.w.Flush()
-	}
-	if w.err != nil {
-		return fmt.Errorf("trace: %d events dropped: %w", w.dropped, w.err)
-	}
-	return nil
+func appendHead(b []byte, sample uint64) []byte {
+	b = append(b, `{"sluice":"trace","version":`...)
+	b = strconv.AppendUint(b, Version, 10)
+	b = append(b, `,"sample":`...)
+	b = strconv.AppendUint(b, sample, 10)
+	return append(b, "}\n"...)
 }
 
 func appendEvent(b []byte, n uint64, e Event) []byte {
@@ -63,70 +36,70 @@ func appendEvent(b []byte, n uint64, e Event) []byte {
 	b = strconv.AppendUint(b, n, 10)
 	b = append(b, `,"attempt":"`...)
 	b = hex.AppendEncode(b, e.Attempt[:])
+	b = append(b, `","boot":"`...)
+	b = appendHex64(b, e.Boot)
+	number := func(key string, v uint64) {
+		b = append(b, key...)
+		b = strconv.AppendUint(b, v, 10)
+	}
+	if e.Machine == Pool {
+		b = append(b, `","pool":"`...)
+		b = append(b, e.Step.String()...)
+		number(`","page":`, uint64(e.A))
+		number(`,"gen":`, e.Digest)
+		number(`,"count":`, uint64(e.B))
+		number(`,"writes":`, uint64(e.C))
+		b = append(b, `,"ok":`...)
+		return strconv.AppendBool(b, e.State == 1)
+	}
 	b = append(b, `","machine":"`...)
 	b = append(b, e.Machine.String()...)
 	b = append(b, `","step":"`...)
 	b = append(b, e.Step.String()...)
-	b = append(b, `","a":`...)
-	b = strconv.AppendUint(b, uint64(e.A), 10)
-	b = append(b, `,"b":`...)
-	b = strconv.AppendUint(b, uint64(e.B), 10)
+	number(`","a":`, uint64(e.A))
+	number(`,"b":`, uint64(e.B))
+	number(`,"c":`, uint64(e.C))
 	b = append(b, `,"code":"`...)
 	b = append(b, e.Code.String()...)
-	b = append(b, `","state":`...)
-	b = strconv.AppendUint(b, uint64(e.State), 10)
+	number(`","state":`, uint64(e.State))
 	b = append(b, `,"digest":"`...)
-	b = fmt.Appendf(b, "%016x", e.Digest)
-	return append(b, "\"}\n"...)
+	b = appendHex64(b, e.Digest)
+	return append(b, '"')
 }
 
-// maxLine bounds a line of a recorded file.
-const maxLine = 1024
+func appendEnd(b []byte, n, lost uint64) []byte {
+	b = append(b, `{"end":`...)
+	b = strconv.AppendUint(b, n, 10)
+	b = append(b, `,"lost":`...)
+	return strconv.AppendUint(b, lost, 10)
+}
 
-// ErrOrder is returned by Read when a line's number does not follow the one before it.
-var ErrOrder = errors.New("trace: a line is missing or out of place")
+// seal ends a line that begins at from with its sum, and returns that too.
+func seal(b []byte, from int, past uint32) ([]byte, uint32) {
+	var p [4]byte
+	binary.BigEndian.PutUint32(p[:], past)
+	sum := crc32.Update(crc32.Checksum(p[:], castagnoli), castagnoli, b[from:])
+	binary.BigEndian.PutUint32(p[:], sum)
+	b = append(b, `,"sum":"`...)
+	b = hex.AppendEncode(b, p[:])
+	return append(b, "\"}\n"...), sum
+}
 
-// Read calls f with each event of a recorded file, in order, with its line number, until the end or f's first error.
-func Read(r io.Reader, f func(line uint64, e Event) error) error {
-	s := bufio.NewScanner(r)
-	s.Buffer(make([]byte, maxLine), maxLine)
-	for n := uint64(1); s.Scan(); n++ {
-		var l struct {
-			N       uint64       `json:"n"`
-			Attempt attempt.ID   `json:"attempt"`
-			Machine string       `json:"machine"`
-			Step    string       `json:"step"`
-			A       uint32       `json:"a"`
-			B       uint32       `json:"b"`
-			Code    verdict.Code `json:"code"`
-			State   uint8        `json:"state"`
-			Digest  string       `json:"digest"`
-		}
-		if err := json.Unmarshal(s.Bytes(), &l); err != nil {
-			return fmt.Errorf("trace: line %d: %w", n, err)
-		}
-		if l.N != n {
-			return fmt.Errorf("line %d says it is %d: %w", n, l.N, ErrOrder)
-		}
-		e := Event{Attempt: l.Attempt, Args: Args{A: l.A, B: l.B, Code: l.Code}, State: l.State}
-		var err error
-		if e.Step, err = ParseStep(l.Step); err != nil {
-			return fmt.Errorf("line %d: %w", n, err)
-		}
-		for _, m := range []Machine{Decode, Prefill, Gateway} {
-			if m.String() == l.Machine {
-				e.Machine = m
-			}
-		}
-		if e.Machine == 0 {
-			return fmt.Errorf("trace: line %d: no machine is named %q", n, l.Machine)
-		}
-		if e.Digest, err = strconv.ParseUint(l.Digest, 16, 64); err != nil {
-			return fmt.Errorf("trace: line %d: digest: %w", n, err)
-		}
-		if err := f(n, e); err != nil {
-			return err
-		}
+func appendHex64(b []byte, v uint64) []byte {
+	var p [8]byte
+	binary.BigEndian.PutUint64(p[:], v)
+	return hex.AppendEncode(b, p[:])
+}
+
+// codeOf reads what verdict.Code.String writes, also of a code that this build does not know: a peer may have said it.
+func codeOf(name string) (verdict.Code, bool) {
+	var c verdict.Code
+	if c.UnmarshalText([]byte(name)) == nil {
+		return c, true
 	}
-	return s.Err()
+	if len(name) < 7 || name[:5] != "code(" || name[len(name)-1] != ')' {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(name[5:len(name)-1], 10, 8)
+	return verdict.Code(n), err == nil && verdict.Code(n).String() == name
 }

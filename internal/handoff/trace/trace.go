@@ -1,8 +1,13 @@
-// Package trace is what the handoff's machines leave behind: one event a transition, in the order in which they happened.
+// Package trace is what the handoff's machines and the pools under them leave behind: one event a transition, in the order in which
+// they happened.
 //
 // A driver records an event inside the critical section that performs the step, so the order of a recorder's events is an order in
 // which the steps can have happened; checking a trace is then a walk, not a search. An event holds ids, counts, codes and
-// a digest of the state after the step. It holds no content.
+// a digest. It holds no content.
+//
+// A machine's events are chained (see Thread): each digest covers the machine's value and all that was recorded of it before, so
+// that no event of it can be taken out, moved or changed without the next one showing it. Package handoff/model/validate replays
+// traces; package pooltrace records pools.
 //
 // A nil Recorder is off: drivers test for nil, and nothing is built. Lock order: a recorder's lock is a leaf.
 package trace
@@ -14,20 +19,21 @@ import (
 	"github.com/sluicekv/sluice/internal/verdict"
 )
 
-// Args are what an event says of itself. See the steps for what A and B hold.
+// Args are what an event says of itself. See the steps for what A, B and C hold.
 type Args struct {
-	Step Step
-	A, B uint32
-	Code verdict.Code
+	Step    Step
+	A, B, C uint32
+	Code    verdict.Code
 }
 
-// Event is one transition of one machine.
+// Event is one transition of one machine, or of some of a pool's pages.
 type Event struct {
 	Attempt attempt.ID
+	Boot    uint64 // of the process; 0: a gateway's
 	Machine Machine
 	Args
-	State  uint8  // of the machine, after the step
-	Digest uint64 // of the machine's whole value, after the step
+	State  uint8  // of the machine, after the step; of a pool, 1 when it went well
+	Digest uint64 // of the machine and its past, after the step; of a pool, the first page's generation
 }
 
 // Recorder takes events. Record is called under the driver's lock: it must be quick, must not block on a peer and must not call back.
