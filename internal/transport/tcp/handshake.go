@@ -19,7 +19,7 @@ import (
 
 // greeting is a connection whose handshake is over.
 type greeting struct {
-	conn      net.Conn
+	conn, raw net.Conn // with TLS and below it
 	in        *receiver
 	own, peer wire.Hello
 	key       ed25519.PublicKey
@@ -57,7 +57,7 @@ func greet(ctx context.Context, raw net.Conn, m wire.Medium, dialled bool, c Con
 		}
 	}()
 
-	g.conn = raw
+	g.conn, g.raw = raw, raw
 	var proven ed25519.PublicKey
 	if m == wire.Control || c.Encrypt {
 		if g.conn, proven, err = secure(raw, m, dialled, c); err != nil {

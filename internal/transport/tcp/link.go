@@ -15,6 +15,7 @@ import (
 // link is what control and data links share. It lives until the first error; that error is what every call returns from then on.
 type link struct {
 	conn   net.Conn
+	raw    net.Conn // the same below TLS
 	medium wire.Medium
 	own    wire.Hello
 	peer   wire.Hello
@@ -30,7 +31,7 @@ type link struct {
 
 // newLink starts a link on a connection whose handshake is over.
 func newLink(m wire.Medium, g greeting, c Config) *link {
-	l := &link{conn: g.conn, medium: m, own: g.own, peer: g.peer, key: g.key, in: g.in, done: make(chan struct{})}
+	l := &link{conn: g.conn, raw: g.raw, medium: m, own: g.own, peer: g.peer, key: g.key, in: g.in, done: make(chan struct{})}
 	l.in.timeout = c.Timeouts.Frame
 	l.out = newSender(g.conn, c, l.fail)
 	l.writer.Go(func() { l.out.run(l.done) })
@@ -47,10 +48,15 @@ func (l *link) fail(err error) error {
 	l.err = err
 	l.mu.Unlock()
 	close(l.done)
+	// TLS says goodbye first, and would wait for a peer that does not read: it gets a moment.
+	cut := time.AfterFunc(goodbyeTime, func() { l.raw.Close() })
 	l.conn.Close()
+	cut.Stop()
 	l.out.end()
 	return err
 }
+
+const goodbyeTime = 50 * time.Millisecond
 
 // Send queues a frame behind those sent before it and returns; while the queue is full it waits. Frames that gather while the socket is busy
 // leave in one write. The error is the link's, or says that the frame itself cannot be sent (wire.Append). Safe for concurrent use.

@@ -95,12 +95,10 @@ func TestShutdownWaitsForWhatTheKernelStillHas(t *testing.T) {
 func TestShutdownTakesNothingMore(t *testing.T) {
 	f := newTrio()
 	var g *gate
-	f.prefill.Wrap = func(c net.Conn) net.Conn { g = &gate{Conn: c}; return g }
+	f.prefill.Wrap = func(c net.Conn) net.Conn { g = newGate(c); return g }
 	p, d := dataPair(t, f.prefill, f.decode)
 	open := make(chan struct{})
-	g.mu.Lock()
-	g.open = open
-	g.mu.Unlock()
+	g.arm(open)
 	if err := p.Send(wire.Ping{Nonce: 1}); err != nil {
 		t.Fatal(err)
 	}
@@ -167,4 +165,18 @@ func TestWaitingSendersHearOfTheEnd(t *testing.T) {
 	}
 	p.out.turn.Unlock()
 	<-closed
+}
+
+// Closing an encrypted link whose peer does not read takes a moment and no more, although TLS would like to say goodbye.
+func TestCloseDoesNotWaitForTheGoodbye(t *testing.T) {
+	f := newTrio()
+	var way *gate
+	f.gateway.Wrap = func(c net.Conn) net.Conn { way = newGate(c); return way }
+	g, _ := controlPair(t, f.gateway, f.decode)
+	way.arm(make(chan struct{})) // from now on nothing can be written
+	began := time.Now()
+	g.Close()
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("Close took %s", took)
+	}
 }

@@ -246,36 +246,53 @@ func queuedBytes(s *sender) int {
 	return len(s.queued)
 }
 
-// gate is a connection whose writes wait until it is opened; it counts them.
+// gate is a connection whose writes, once it is armed, wait until it is opened or closed; it counts them.
 type gate struct {
 	net.Conn
-	open   chan struct{}
+	closed chan struct{}
+	once   sync.Once
 	mu     sync.Mutex
+	open   chan struct{}
 	writes int
+}
+
+func newGate(c net.Conn) *gate { return &gate{Conn: c, closed: make(chan struct{})} }
+
+func (g *gate) arm(open chan struct{}) {
+	g.mu.Lock()
+	g.open, g.writes = open, 0
+	g.mu.Unlock()
 }
 
 func (g *gate) Write(b []byte) (int, error) {
 	g.mu.Lock()
-	armed := g.open
+	open := g.open
 	g.writes++
 	g.mu.Unlock()
-	if armed != nil {
-		<-armed
+	if open != nil {
+		select {
+		case <-open:
+		case <-g.closed:
+			return 0, net.ErrClosed
+		}
 	}
 	return g.Conn.Write(b)
+}
+
+func (g *gate) Close() error {
+	g.once.Do(func() { close(g.closed) })
+	return g.Conn.Close()
 }
 
 // Frames that gather while the socket is busy leave in one write; Send waits for room and no longer.
 func TestSmallFramesLeaveTogether(t *testing.T) {
 	f := newTrio()
 	var g *gate
-	f.prefill.Wrap = func(c net.Conn) net.Conn { g = &gate{Conn: c}; return g }
+	f.prefill.Wrap = func(c net.Conn) net.Conn { g = newGate(c); return g }
 	f.prefill.Queue = 4096
 	p, d := dataPair(t, f.prefill, f.decode)
 	open := make(chan struct{})
-	g.mu.Lock()
-	g.open, g.writes = open, 0
-	g.mu.Unlock()
+	g.arm(open)
 
 	const frames = 1000 // of 17 bytes: several queues full
 	sent := make(chan error, 1)
