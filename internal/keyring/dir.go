@@ -21,8 +21,9 @@ const (
 	pemType    = "PRIVATE KEY" // PKCS#8, RFC 5958
 )
 
-// Create makes a directory of keys: NAME.key (mode 0600) for each node and fleet.pub. A directory that has a fleet.pub already is fs.ErrExist:
-// keys are never written over. Two processes that create the same directory at once: one does, the other gets fs.ErrExist.
+// Create makes a directory of keys: NAME.key (mode 0600) for each node and fleet.pub. A directory that has a fleet.pub already is
+// fs.ErrExist: keys are never written over. Two processes that create the same directory at once: one does, the other gets
+// fs.ErrExist.
 func Create(dir string, nodes ...Node) error {
 	return locked(dir, func() error {
 		if _, err := os.Lstat(filepath.Join(dir, fleetFile)); err == nil {
@@ -137,11 +138,21 @@ func Load(dir, name string) (Identity, *Fleet, error) {
 }
 
 func readKey(path string) (ed25519.PrivateKey, error) {
-	b, _, err := readChecked(path, maxKeyFile, 0o077, "600")
+	forbidden := func(info os.FileInfo) os.FileMode { return forbiddenBits(owner(info), os.Geteuid()) }
+	b, _, err := readChecked(path, maxKeyFile, forbidden, "600")
 	if err != nil {
 		return nil, err
 	}
 	return parseKey(path, b)
+}
+
+// forbiddenBits of a key file: nothing for anyone but its owner; where root owns it and hands it to this process through a group, that
+// group may read it (Kubernetes mounts secrets so for a pod with fsGroup).
+func forbiddenBits(owner, self int) os.FileMode {
+	if owner == 0 && self != 0 {
+		return 0o037
+	}
+	return 0o077
 }
 
 // parseKey takes one PEM block of an Ed25519 key and nothing else. No byte of it is ever in an error.
@@ -164,7 +175,8 @@ func parseKey(path string, b []byte) (ed25519.PrivateKey, error) {
 	return private, nil
 }
 
-// DefaultDir is where a fleet that never leaves this machine keeps its keys: $SLUICE_KEYS, else sluice/keys under $XDG_STATE_HOME or ~/.local/state.
+// DefaultDir is where a fleet that never leaves this machine keeps its keys: $SLUICE_KEYS, else sluice/keys under $XDG_STATE_HOME
+// or ~/.local/state.
 func DefaultDir() (string, error) {
 	if dir := os.Getenv("SLUICE_KEYS"); dir != "" {
 		return dir, nil

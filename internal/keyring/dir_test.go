@@ -187,6 +187,17 @@ func TestKeysThatOthersCanReadAreRefused(t *testing.T) {
 	}
 }
 
+func TestOnlyRootMayHandAKeyToAGroup(t *testing.T) {
+	for _, c := range []struct {
+		owner, self int
+		want        fs.FileMode
+	}{{0, 0, 0o077}, {1000, 1000, 0o077}, {1001, 1000, 0o077}, {0, 1000, 0o037}} {
+		if got := forbiddenBits(c.owner, c.self); got != c.want {
+			t.Errorf("owner %d, self %d: %#o, not %#o", c.owner, c.self, got, c.want)
+		}
+	}
+}
+
 func TestFilesThatAreRefused(t *testing.T) {
 	secret := func(dir string) []byte { b, _ := os.ReadFile(filepath.Join(dir, "p0.key")); return b }
 	for _, c := range []struct {

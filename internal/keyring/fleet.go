@@ -13,9 +13,9 @@ import (
 
 // Fleet is the public keys of a fleet: who exists, by which key, in which role. It is safe for concurrent use.
 //
-// A fleet that was loaded from a file looks into the file once more when it is asked about a key or a name it does not know and the file has
-// changed since: nodes added while a process runs are found. A node that was taken out is forgotten at the next such look or Reload;
-// connections that it has stay until they end.
+// A fleet that was loaded from a file looks into the file once more when it is asked about a key or a name it does not know and
+// the file has changed since: nodes added while a process runs are found. A node that was taken out is forgotten at the next such
+// look or Reload; connections that it has stay until they end.
 type Fleet struct {
 	path string // of fleet.pub; empty: in memory only
 

@@ -84,7 +84,8 @@ func formatFleet(members []member) []byte {
 
 // readFleet reads fleet.pub and refuses one that others may write: whoever writes it joins the fleet.
 func readFleet(path string) ([]member, os.FileInfo, error) {
-	b, info, err := readChecked(path, maxFleetFile, 0o022, "go-w")
+	forbidden := func(os.FileInfo) os.FileMode { return 0o022 }
+	b, info, err := readChecked(path, maxFleetFile, forbidden, "go-w")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -93,7 +94,7 @@ func readFleet(path string) ([]member, os.FileInfo, error) {
 }
 
 // readChecked reads a regular file of at most limit bytes that has none of the forbidden permission bits.
-func readChecked(path string, limit int64, forbidden os.FileMode, chmod string) ([]byte, os.FileInfo, error) {
+func readChecked(path string, limit int64, forbidden func(os.FileInfo) os.FileMode, chmod string) ([]byte, os.FileInfo, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, nil, err
@@ -105,7 +106,7 @@ func readChecked(path string, limit int64, forbidden os.FileMode, chmod string) 
 		return nil, nil, err
 	case !info.Mode().IsRegular():
 		return nil, nil, fmt.Errorf("%w: %s is not a regular file", ErrFile, path)
-	case info.Mode().Perm()&forbidden != 0:
+	case info.Mode().Perm()&forbidden(info) != 0:
 		return nil, nil, fmt.Errorf("%w: %s has mode %#o, so others can get at it: chmod %s %s", ErrFile, path, info.Mode().Perm(), chmod, path)
 	case info.Size() > limit:
 		return nil, nil, fmt.Errorf("%w: %s has %d bytes, at most %d", ErrFile, path, info.Size(), limit)

@@ -153,7 +153,8 @@ func TestHeadersThatAreRefused(t *testing.T) {
 	}
 }
 
-// largest frames fill their bounds exactly: a bound that is too small would refuse an honest frame, one that is too large is memory given away.
+// largest frames fill their bounds exactly: a bound that is too small would refuse an honest frame, one that is too large is
+// memory given away.
 func TestBoundsAreTight(t *testing.T) {
 	longest := someRefusal
 	longest.Reason = strings.Repeat("r", MaxReason)

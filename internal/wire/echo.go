@@ -111,10 +111,10 @@ const echoNear = 4e-2
 // (Pages of one prompt that swapped places do not: the position is in the keys, so attention over them is the same sum in another
 // order. The gate and the manifest's root see those.)
 //
-// Else the two agree when they could be two computations whose every logit differs by at most t, echoNear of the largest magnitude: an id in
-// both echoes has logits at most t apart, and an id in only one of them, which in the other lies at or below its last, is at most t
-// above that last. The rule is symmetric, and ties that swap their order agree. It sees gross damage only: what a quantized
-// model's own rounding could have done must pass, or odd prompts would take honest pairs out of service.
+// Else the two agree when they could be two computations whose every logit differs by at most t, echoNear of the largest
+// magnitude: an id in both echoes has logits at most t apart, and an id in only one of them, which in the other lies at or below
+// its last, is at most t above that last. The rule is symmetric, and ties that swap their order agree. It sees gross damage only:
+// what a quantized model's own rounding could have done must pass, or odd prompts would take honest pairs out of service.
 func (e Echo) Agrees(own Echo, exact bool) error {
 	switch {
 	case !e.wellFormed():

@@ -153,8 +153,8 @@ func paths(t testing.TB) []string {
 	return kernel.Paths()
 }
 
-// The built-in model answers with what it attends to. So with the page it attends to replaced by another prompt's, its echo is another, on one path
-// and across two; untouched, the echo is the same bits on one path and near across two.
+// The built-in model answers with what it attends to. So with the page it attends to replaced by another prompt's, its echo is
+// another, on one path and across two; untouched, the echo is the same bits on one path and near across two.
 func TestEchoSeesAForeignPage(t *testing.T) {
 	f, err := gguf.Parse(recall.Build(recall.Config{MinMatch: -1}))
 	if err != nil {
@@ -189,8 +189,9 @@ func TestEchoSeesAForeignPage(t *testing.T) {
 	}
 }
 
-// With SLUICE_ECHO_MODEL=FILE.gguf and SLUICE_ECHO_TEXT=FILE: how far two honest paths are apart on that model, and how far damage moves the echo, in
-// parts of the largest logit. echoNear must lie above the first; how much of the rest lies below it is what a pair on two paths does not see.
+// With SLUICE_ECHO_MODEL=FILE.gguf and SLUICE_ECHO_TEXT=FILE: how far two honest paths are apart on that model, and how far damage
+// moves the echo, in parts of the largest logit. echoNear must lie above the first; how much of the rest lies below it is what a
+// pair on two paths does not see.
 func TestEchoAcrossPaths(t *testing.T) {
 	file, text := os.Getenv("SLUICE_ECHO_MODEL"), os.Getenv("SLUICE_ECHO_TEXT")
 	if file == "" || text == "" {

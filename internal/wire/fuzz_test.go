@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// FuzzDecode: whatever a body holds, Decode refuses it or returns the frame that Append writes as the very same bytes. So there is one encoding of
-// every frame, and a MAC over a decoded frame is a MAC over what came.
+// FuzzDecode: whatever a body holds, Decode refuses it or returns the frame that Append writes as the very same bytes. So there is
+// one encoding of every frame, and a MAC over a decoded frame is a MAC over what came.
 func FuzzDecode(f *testing.F) {
 	for _, s := range samples() {
 		if b := appendBody(nil, s.frame); len(b) < 512 {

@@ -65,8 +65,8 @@ func (c *Conn) Fired() []Fault {
 	return all
 }
 
-// step says what is next in a stream: how many bytes pass until something changes, which faults apply to those bytes, and which fires now. A
-// fault that fires now is returned once.
+// step says what is next in a stream: how many bytes pass until something changes, which faults apply to those bytes, and which
+// fires now. A fault that fires now is returned once.
 func (s *stream) step(most int) (n int, now *Fault, on [numKinds]*Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

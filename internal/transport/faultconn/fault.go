@@ -1,5 +1,5 @@
-// Package faultconn is a connection that misbehaves as told: at a byte of the stream, in one direction, in one way. The same faults on the same
-// bytes do the same again.
+// Package faultconn is a connection that misbehaves as told: at a byte of the stream, in one direction, in one way. The same
+// faults on the same bytes do the same again.
 //
 // It is for drills and tests, and needs no build tag: it acts only on connections that a drill wraps on purpose.
 package faultconn

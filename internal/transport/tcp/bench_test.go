@@ -12,8 +12,8 @@ import (
 	"github.com/sluicekv/sluice/internal/wire"
 )
 
-// Pages of the built-in model and of a 135M model, and what a link makes of them against a bare socket: rounds of both alternate in one run, so
-// that the machine's moods hit both. Metrics: median MB/s of each, and the median of the rounds' ratios.
+// Pages of the built-in model and of a 135M model, and what a link makes of them against a bare socket: rounds of both alternate
+// in one run, so that the machine's moods hit both. Metrics: median MB/s of each, and the median of the rounds' ratios.
 func BenchmarkHandoff(b *testing.B) {
 	for _, size := range []int{48 << 10, 1474560} {
 		for _, encrypt := range []bool{false, true} {

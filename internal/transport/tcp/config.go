@@ -7,8 +7,8 @@
 // A hostile peer costs bounded memory and bounded time: before it is authenticated it can send one hello of a few hundred bytes, within the
 // handshake's deadline; after that a frame of its own role, whole, within the frame's deadline. Every such end has a named error.
 //
-// Goroutines: one writer a link, which ends with the link; one a handshake in a Listener. Lock order: sender.turn, then sender.mu; link.mu and
-// Listener.mu are leaves.
+// Goroutines: one writer a link, which ends with the link; one a handshake in a Listener. Lock order: sender.turn, then sender.mu;
+// link.mu and Listener.mu are leaves.
 package tcp
 
 import (

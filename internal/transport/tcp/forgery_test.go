@@ -31,7 +31,8 @@ func TestKeysThatDoNotBelong(t *testing.T) {
 			l, r := dataDoor(t, f.decode)
 			link, err := DialData(within(t, 5*time.Second), l.Addr().String(), f.prefill)
 			if err == nil {
-				// With TLS 1.3 a client is done before it hears that it was refused; with Accept the key was proven first. It hears on its first read.
+				// With TLS 1.3 a client is done before it hears that it was refused; with Accept the key was proven first. It
+				// hears on its first read.
 				_, _, err = link.Recv(nil)
 				link.Close()
 			}

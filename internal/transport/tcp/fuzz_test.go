@@ -26,8 +26,8 @@ func (script) SetDeadline(time.Time) error      { return nil }
 func (script) SetReadDeadline(time.Time) error  { return nil }
 func (script) SetWriteDeadline(time.Time) error { return nil }
 
-// FuzzRecv: whatever stream a peer sends after the handshake, the link gives frames that its role may send, each written again as the bytes that
-// came, and then ends with an error that has a name.
+// FuzzRecv: whatever stream a peer sends after the handshake, the link gives frames that its role may send, each written again as
+// the bytes that came, and then ends with an error that has a name.
 func FuzzRecv(f *testing.F) {
 	page := append(encoded(f, pageHeader(20)), make([]byte, 20)...)
 	end := encoded(f, wire.End{Attempt: someAttempt})

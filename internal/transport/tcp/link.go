@@ -58,11 +58,13 @@ func (l *link) fail(err error) error {
 
 const goodbyeTime = 50 * time.Millisecond
 
-// Send queues a frame behind those sent before it and returns; while the queue is full it waits. Frames that gather while the socket is busy
-// leave in one write. The error is the link's, or says that the frame itself cannot be sent (wire.Append). Safe for concurrent use.
+// Send queues a frame behind those sent before it and returns; while the queue is full it waits. Frames that gather while the
+// socket is busy leave in one write. The error is the link's, or says that the frame itself cannot be sent (wire.Append). Safe for
+// concurrent use.
 func (l *link) Send(f wire.Frame) error { return l.out.enqueue(f, true) }
 
-// Post is Send for callers that must not wait: a full queue ends the link with ErrOverflow, since a frame that is left out silently would be a lie.
+// Post is Send for callers that must not wait: a full queue ends the link with ErrOverflow, since a frame that is left out
+// silently would be a lie.
 func (l *link) Post(f wire.Frame) error { return l.out.enqueue(f, false) }
 
 // Peer is the hello of the other end, Own the one sent to it (its Session is this connection's), PeerKey the key that the peer proved.
@@ -92,9 +94,9 @@ func (l *link) Close() error {
 // lingerTime is how long Shutdown waits for the peer to close its side.
 const lingerTime = time.Second
 
-// Shutdown takes no more frames, sends what is queued, says that nothing follows, waits a moment for the peer to close too (so that closing a socket with unread bytes
-// does not reset away what was just sent), and closes. It returns an error if something queued was not sent. Recv must be going on, or not
-// be called again.
+// Shutdown takes no more frames, sends what is queued, says that nothing follows, waits a moment for the peer to close too (so
+// that closing a socket with unread bytes does not reset away what was just sent), and closes. It returns an error if something
+// queued was not sent. Recv must be going on, or not be called again.
 func (l *link) Shutdown(ctx context.Context) error {
 	defer l.Close()
 	if err := l.out.drain(ctx); err != nil {
@@ -126,8 +128,8 @@ func (l *link) next() (wire.Header, error) {
 // Link is a control link, gateway to worker.
 type Link struct{ *link }
 
-// Recv returns the next frame. Any error ends the link: ErrPeerClosed between frames, ErrHalfFrame or ErrStalled inside one, ErrUnexpected, or
-// the wire's. One goroutine at a time.
+// Recv returns the next frame. Any error ends the link: ErrPeerClosed between frames, ErrHalfFrame or ErrStalled inside one,
+// ErrUnexpected, or the wire's. One goroutine at a time.
 func (l *Link) Recv() (wire.Frame, error) {
 	h, err := l.next()
 	if err != nil {
@@ -146,8 +148,9 @@ type DataLink struct{ *link }
 // ErrPage is a page that the peer has said it does not take; nothing was sent.
 var ErrPage = errors.New("tcp: a page that cannot be sent")
 
-// SendPage sends a page behind all frames sent before it, header and payload in one write, and returns when the socket has taken it: payload is then
-// the caller's again. len(payload) must be h.Length. A peer that does not read ends the link with ErrUnread. Safe for concurrent use.
+// SendPage sends a page behind all frames sent before it, header and payload in one write, and returns when the socket has taken
+// it: payload is then the caller's again. len(payload) must be h.Length. A peer that does not read ends the link with ErrUnread.
+// Safe for concurrent use.
 func (l *DataLink) SendPage(h wire.PageHeader, payload []byte) error {
 	if int(h.Length) != len(payload) || len(payload) == 0 {
 		panic(fmt.Sprintf("tcp: page %s of attempt %s says %d bytes and has %d", h.Tag, h.Attempt, h.Length, len(payload)))
@@ -158,9 +161,9 @@ func (l *DataLink) SendPage(h wire.PageHeader, payload []byte) error {
 	return l.out.page(h, payload)
 }
 
-// Recv returns the next frame. For a page the frame is a wire.PageHeader and payload, a part of staging, holds its bytes, all of them: nothing needs to be
-// asked or pinned before they are there. For other frames payload is nil. staging is the caller's, at least as long as the
-// Hello.MaxPage of this end. Errors as in Link.Recv.
+// Recv returns the next frame. For a page the frame is a wire.PageHeader and payload, a part of staging, holds its bytes, all of
+// them: nothing needs to be asked or pinned before they are there. For other frames payload is nil. staging is the caller's, at
+// least as long as the Hello.MaxPage of this end. Errors as in Link.Recv.
 func (l *DataLink) Recv(staging []byte) (f wire.Frame, payload []byte, err error) {
 	h, err := l.next()
 	switch {

@@ -53,8 +53,8 @@ func TestSilenceBetweenFramesIsNoStall(t *testing.T) {
 	}
 }
 
-// Shutdown's last frames arrive although the peer reads late and although this end has unread bytes: a socket closed in that state is reset,
-// and what the kernel still had to send is thrown away.
+// Shutdown's last frames arrive although the peer reads late and although this end has unread bytes: a socket closed in that state
+// is reset, and what the kernel still had to send is thrown away.
 func TestShutdownWaitsForWhatTheKernelStillHas(t *testing.T) {
 	f := newTrio()
 	p, d := dataPair(t, f.prefill, f.decode)

@@ -12,9 +12,10 @@ import (
 	"github.com/sluicekv/sluice/internal/wire"
 )
 
-// Listener accepts links. Handshakes run beside each other, at most Config.Pending of them. When one more comes, the oldest is pushed out if it
-// has had its grace, else the newcomer waits (in the kernel's backlog): a stranger that opens connections and says nothing keeps nobody out, since
-// an honest handshake takes milliseconds, and a crowd of honest ones does not push each other out.
+// Listener accepts links. Handshakes run beside each other, at most Config.Pending of them. When one more comes, the oldest is
+// pushed out if it has had its grace, else the newcomer waits (in the kernel's backlog): a stranger that opens connections and
+// says nothing keeps nobody out, since an honest handshake takes milliseconds, and a crowd of honest ones does not push each other
+// out.
 type Listener[L interface{ Close() error }] struct {
 	socket net.Listener
 	medium wire.Medium
@@ -64,8 +65,8 @@ func listen[L interface{ Close() error }](addr string, m wire.Medium, c Config, 
 // Addr is where it listens.
 func (l *Listener[L]) Addr() net.Addr { return l.socket.Addr() }
 
-// Accept returns the next link whose handshake succeeded; ErrClosed after Close, or ctx's error. A link that nobody accepts within the handshake's
-// time is closed.
+// Accept returns the next link whose handshake succeeded; ErrClosed after Close, or ctx's error. A link that nobody accepts within
+// the handshake's time is closed.
 func (l *Listener[L]) Accept(ctx context.Context) (L, error) {
 	var none L
 	select {

@@ -45,8 +45,8 @@ func newSender(conn net.Conn, c Config, dead func(error) error) *sender {
 	return s
 }
 
-// enqueue encodes f behind what is queued. Over the bound it waits, or fails with ErrOverflow and ends the link. A frame larger than the bound
-// is taken when nothing else is queued.
+// enqueue encodes f behind what is queued. Over the bound it waits, or fails with ErrOverflow and ends the link. A frame larger
+// than the bound is taken when nothing else is queued.
 func (s *sender) enqueue(f wire.Frame, wait bool) error {
 	s.mu.Lock()
 	for !s.ended && !s.closing {

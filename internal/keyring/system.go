@@ -3,6 +3,7 @@ package keyring
 import (
 	"errors"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,4 +16,12 @@ func flock(f *os.File) error {
 			return err
 		}
 	}
+}
+
+// owner is the user id that owns a file, or this process's own where the system does not say.
+func owner(info os.FileInfo) int {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(st.Uid)
+	}
+	return os.Geteuid()
 }
