@@ -32,7 +32,7 @@ type inbound struct {
 // serveData runs a data link to its end.
 func (w *Worker) serveData(conn dataLink) {
 	in := &inbound{w: w, conn: conn, attempts: map[attempt.ID]*decodeAttempt{}}
-	in.exact = conn.Peer().Path == conn.Own().Path
+	in.exact = conn.Own().Path != "" && conn.Peer().Path == conn.Own().Path
 	in.out = newOutbox(w.cfg.Limits.Outbox, func() { conn.Close() })
 	w.counters.dataLinks.Add(1)
 	defer w.counters.dataLinks.Add(-1)

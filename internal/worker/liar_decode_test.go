@@ -201,6 +201,8 @@ func TestStrayGrantsEndTheLink(t *testing.T) {
 	if p.Verdict.Code != verdict.ProtocolViolation || !strings.Contains(p.Verdict.Reason, "no part in") {
 		t.Errorf("prefill says %v", p.Verdict)
 	}
-	<-d.link.Done()
+	for err := error(nil); err == nil; {
+		_, _, err = d.link.Recv(nil)
+	}
 	r.clean(r.prefill)
 }

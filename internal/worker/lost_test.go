@@ -196,7 +196,7 @@ func TestAnUnreachableDecodeIsNamed(t *testing.T) {
 			d.prefill.send(c)
 			d.prefill.sendPrompt(c)
 			p, _ := c.conclude()
-			if p.Verdict.Code != verdict.PeerLost || !strings.Contains(p.Verdict.Reason, "decode d0 was lost") {
+			if p.Verdict.Code != verdict.PeerLost || !strings.Contains(p.Verdict.Reason, "prefill p0 cannot reach decode d0: ") {
 				t.Errorf("prefill says %v", p.Verdict)
 			}
 			r.clean()

@@ -161,7 +161,9 @@ func (l *outlink) run() {
 		err = fmt.Errorf("%w: the plan is for boot %s of %s, at %s is boot %s", errOtherBoot, l.end.Boot, l.end.Name, l.end.Data, conn.Peer().Boot)
 		conn.Close()
 	}
-	if err == nil {
+	if err != nil {
+		err = unreached{err}
+	} else {
 		l.w.counters.dataLinks.Add(1)
 		broken := make(chan error, 1)
 		l.w.running.Go(func() { broken <- l.read(conn) })
@@ -199,7 +201,8 @@ func (l *outlink) tell(a *prefillAttempt, err error) {
 	case brokeWire(err) || errors.Is(err, errStrays):
 		a.step(violationOf(err), because{detail: err.Error()})
 	default:
-		a.lost(handoff.DecodeLeg, err.Error())
+		_, never := err.(unreached)
+		a.step(handoff.PeerLost{From: handoff.DecodeLeg}, because{detail: err.Error(), unreached: never})
 	}
 }
 
@@ -245,6 +248,11 @@ func (l *outlink) write(conn dataLink, broken <-chan error) error {
 		}
 	}
 }
+
+// unreached is the error of a link that never was.
+type unreached struct{ error }
+
+func (u unreached) Unwrap() error { return u.error }
 
 // errClosing: this worker closes its links.
 var errClosing = errors.New("worker: closing")

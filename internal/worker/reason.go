@@ -133,6 +133,9 @@ func (a *prefillAttempt) explain(before handoff.Prefill, e handoff.Event, x hand
 	case handoff.DeadlinePassed:
 		return say("prefill %s waited %s for %s", me, waited(a.stages.since()), a.awaited(before))
 	case handoff.PeerLost:
+		if why.unreached {
+			return say("prefill %s cannot reach %s", me, a.who(e.From))
+		}
 		return say("%s was lost while prefill %s waited for %s", a.who(e.From), me, a.awaited(before))
 	case handoff.PromptSeen:
 		return say("prefill %s got %d token ids at %d where %d of %d had come", me, e.Count, e.Offset, before.Received, before.Planned)
