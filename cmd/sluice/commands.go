@@ -10,7 +10,9 @@ func commands() []*cobra.Command {
 		newGatewayCommand(),
 		newCheckCommand(),
 		newAdvisoriesCommand(),
+		newDrillCommand(),
 		newKeysCommand(),
+		newConfigCommand(),
 		newVersionCommand(),
 	}
 }

@@ -36,6 +36,8 @@ func ofView(err error, t admission.Ticket, l verdict.Layer) verdict.Verdict {
 		return verdict.Of(verdict.Internal, l, "the pages were taken back without a verdict")
 	case errors.Is(err, pool.ErrTag):
 		return verdict.Of(verdict.TagMismatch, l, "%v", err)
+	case errors.Is(err, pool.ErrNotZero):
+		return verdict.Of(verdict.ZeroViolation, l, "%v", err)
 	case errors.Is(err, pool.ErrUnwritten), errors.Is(err, pool.ErrUnsealed):
 		return verdict.Of(verdict.CountMismatch, l, "%v", err)
 	}

@@ -80,6 +80,9 @@ func (q *turnstile) reserve(t admission.Ticket, n int, wait time.Duration) (*poo
 			if _, ended := t.Verdict().Get(); ended {
 				return nil, verdict.Verdict{}
 			}
+			if errors.Is(err, pool.ErrNotZero) {
+				return nil, verdict.Of(verdict.ZeroViolation, verdict.Reserve, "%v", err)
+			}
 			return nil, verdict.Of(verdict.Internal, verdict.Reserve, "the pool would not lease %d pages: %v", n, err)
 		}
 		select {

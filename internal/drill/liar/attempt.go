@@ -177,11 +177,12 @@ func (a *lying) ship(d *data, g wire.Grant, s *shipment) {
 	case WrongOrdinal:
 		i, j := len(frames)/4, len(frames)/2
 		frames[i].h.Tag, frames[j].h.Tag = frames[j].h.Tag, frames[i].h.Tag
-	case Swapped:
-		i, j := len(frames)/4, len(frames)/2
-		frames[i].payload, frames[j].payload = frames[j].payload, frames[i].payload
-		for _, k := range []int{i, j} {
-			frames[k].h.MAC = a.key.Sum(mac.Page, uint64(k), frames[k].payload)
+	case Permuted:
+		layer := len(frames[0].payload) / int(a.l.pool.Geometry().Layers)
+		for i := range frames {
+			b := frames[i].payload
+			frames[i].payload = append(append(make([]byte, 0, len(b)), b[layer:]...), b[:layer]...)
+			frames[i].h.MAC = a.key.Sum(mac.Page, uint64(i), frames[i].payload)
 		}
 	case OtherAttempt:
 		a.l.mu.Lock()

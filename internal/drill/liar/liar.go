@@ -166,6 +166,10 @@ func (l *Liar) facts() wire.Facts {
 	if lie.overstates() {
 		f.PoolTokens = l.cfg.Claims
 	}
+	f, err := capacity.CheckStart(f, true) // as a worker told to serve the smaller limit
+	if err != nil {
+		panic(err)
+	}
 	fp := l.cfg.Model.Fingerprint()
 	f.Fingerprint = fmt.Sprintf("%x", fp)
 	b, _ := json.Marshal(f)

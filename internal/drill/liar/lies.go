@@ -24,8 +24,8 @@ const (
 	WrongTag Lie = "wrong-tag"
 	// WrongOrdinal sends two pages under each other's ordinals.
 	WrongOrdinal Lie = "wrong-ordinal"
-	// Swapped puts the right MACs on two pages whose contents are in each other's place.
-	Swapped Lie = "swapped-pages"
+	// Permuted ships every page with its layers in each other's place, and MACs to match: the right bytes in the wrong place.
+	Permuted Lie = "permuted-layers"
 	// OtherAttempt ships the pages of an attempt served before, with the MACs that they had there.
 	OtherAttempt Lie = "another-attempts-pages"
 	// Flipped changes bytes of a page after its MAC was made.
@@ -39,7 +39,7 @@ const (
 
 // Lies in the order in which a drill tells them.
 func Lies() []Lie {
-	return []Lie{Placeholder, Overstated, Silent, Short, WrongTag, WrongOrdinal, Swapped, OtherAttempt, Flipped, Late, NoManifest, TwoManifests}
+	return []Lie{Placeholder, Overstated, Silent, Short, WrongTag, WrongOrdinal, Permuted, OtherAttempt, Flipped, Late, NoManifest, TwoManifests}
 }
 
 // Parse finds a lie by name.
