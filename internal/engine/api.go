@@ -1,7 +1,7 @@
 // Package engine schedules the forward pass: chunked prefill for one leg, batched decode for the other.
 //
-// Prefill cuts prompts into chunks and takes them in turn, shortest remaining first with ageing, so that a long prompt does
-// not starve short ones. Decode runs one token of every live sequence a step; sequences join and leave between steps.
+// Prefill cuts prompts into chunks. A quarter of each step is the oldest prompt's, the rest goes to those with the fewest tokens
+// left: a long prompt does not hold up short ones, and no stream of short ones starves it. Decode runs one token of every live sequence a step; sequences join and leave between steps.
 // Neither knows sockets, plans or the wire: leases and tickets come in, calls on a sink go out.
 package engine
 
@@ -27,7 +27,10 @@ type PrefillJob struct {
 	Lease  *pool.Lease
 	Tokens []int32
 	Key    *mac.Key // of the attempt: a page's MAC is made when it is sealed, while it is in the cache
-	Sink   PrefillSink
+	// Computed, if not nil, is fed with the tokens whose KV was computed, chunk by chunk: what the manifest's digest is made of. It
+	// is the engine's until Done.
+	Computed *admission.Digester
+	Sink     PrefillSink
 }
 
 // PrefillSink hears about a prompt. Its methods are called from the engine's goroutine, in order, and must not block.

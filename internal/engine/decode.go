@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/sluicekv/sluice/internal/admission"
 	"github.com/sluicekv/sluice/internal/attempt"
 	"github.com/sluicekv/sluice/internal/llm"
 	"github.com/sluicekv/sluice/internal/pool"
@@ -27,6 +28,10 @@ type Decode struct {
 	cfg  DecodeConfig
 	in   *inbox[DecodeJob]
 	done chan struct{}
+
+	// The goroutine's own.
+	spare   [][]float32       // logits of sequences that ended
+	leaving []<-chan struct{} // Done of leases of sequences that ended: pages on their way back
 }
 
 // sequence is a job that has begun. Its live KV is positions [0, pos); the next step computes next at pos.
@@ -76,13 +81,12 @@ func (e *Decode) Close() {
 func (e *Decode) run() {
 	defer close(e.done)
 	var live []*sequence
-	var spare [][]float32 // logits of sequences that ended
 	for {
 		jobs, cancels, closed := e.in.take(e.cfg.MaxBatch - len(live))
 		for _, j := range jobs {
-			live = append(live, e.begin(j, &spare))
+			live = append(live, e.begin(j))
 		}
-		live = e.sweep(live, cancels, closed, &spare)
+		live = e.sweep(live, cancels, closed)
 		if len(live) == 0 {
 			if closed {
 				return
@@ -90,79 +94,78 @@ func (e *Decode) run() {
 			<-e.in.wake
 			continue
 		}
-		live = e.step(live, &spare)
+		live = e.step(live)
 	}
 }
 
 // begin makes the first step the prompt's last position, recomputed from the pages that were sealed.
-func (e *Decode) begin(j DecodeJob, spare *[][]float32) *sequence {
+func (e *Decode) begin(j DecodeJob) *sequence {
 	p := j.Ticket.Plan()
 	s := &sequence{DecodeJob: j, next: [1]int32{p.LastToken}, pos: int(p.PromptTokens) - 1, max: int(p.MaxTokens), sampler: newSampler(p.Sampling)}
-	if n := len(*spare); n > 0 {
-		s.logits, *spare = (*spare)[n-1], (*spare)[:n-1]
+	if n := len(e.spare); n > 0 {
+		s.logits, e.spare = e.spare[n-1], e.spare[:n-1]
 	} else {
 		s.logits = make([]float32, e.cfg.Vocab)
 	}
 	return s
 }
 
-// sweep ends the sequences that may not go on.
-func (e *Decode) sweep(live []*sequence, cancels map[attempt.ID]verdict.Verdict, closed bool, spare *[][]float32) []*sequence {
-	if len(cancels) > 0 { // also those that still wait for a place in the batch
-		for id, v := range cancels {
-			if !slices.ContainsFunc(live, func(s *sequence) bool { return s.Ticket.Attempt() == id }) {
-				e.endWaiting(id, v)
-			}
+// sweep ends the sequences that may not go on, and those that wait for a place in the batch and may not begin.
+func (e *Decode) sweep(live []*sequence, cancels map[attempt.ID]verdict.Verdict, closed bool) []*sequence {
+	end := func(t admission.Ticket, begun bool) verdict.Verdict {
+		if v, ok := cancels[t.Attempt()]; ok {
+			return v
 		}
-	}
-	return e.keep(live, spare, func(s *sequence) (verdict.Verdict, Finish) {
-		if v, ok := cancels[s.Ticket.Attempt()]; ok {
-			return v, FinishNone
-		}
-		if s.echoed || !s.Ticket.Valid() { // rule 1: what has a verdict does not enter
-			if v, ok := s.Ticket.Verdict().Get(); ok {
-				return v, FinishNone
+		if begun || !t.Valid() { // rule 1: what has a verdict does not enter
+			if v, ok := t.Verdict().Get(); ok {
+				return v
 			}
 		}
 		if closed {
-			return verdict.Of(verdict.ShuttingDown, verdict.Decode, "decode is shutting down"), FinishNone
+			return verdict.Of(verdict.ShuttingDown, verdict.Decode, "decode is shutting down")
 		}
-		return verdict.Verdict{}, FinishNone
-	})
-}
-
-// endWaiting ends a job that has no place in the batch yet.
-func (e *Decode) endWaiting(id attempt.ID, v verdict.Verdict) {
-	e.in.mu.Lock()
-	i := slices.IndexFunc(e.in.waiting, func(j DecodeJob) bool { return j.Ticket.Attempt() == id })
-	var sink DecodeSink
-	if i >= 0 {
-		sink = e.in.waiting[i].Sink
-		e.in.waiting = slices.Delete(e.in.waiting, i, i+1)
-		e.in.held--
+		return verdict.Verdict{}
 	}
-	e.in.mu.Unlock()
-	if sink != nil {
-		sink.Done(0, FinishNone, v)
+	waiting, vs := e.in.drop(func(j DecodeJob) verdict.Verdict { return end(j.Ticket, false) })
+	e.in.ended(len(waiting)) // before Done: whoever hears it may submit again
+	for i, j := range waiting {
+		e.leave(j.Lease)
+		j.Sink.Done(0, FinishNone, vs[i])
 	}
+	return e.keep(live, func(s *sequence) ending { return ending{v: end(s.Ticket, s.echoed)} })
 }
 
 // keep ends the sequences for which end has a verdict, and returns the others.
-func (e *Decode) keep(live []*sequence, spare *[][]float32, end func(*sequence) (verdict.Verdict, Finish)) []*sequence {
+func (e *Decode) keep(live []*sequence, end func(*sequence) ending) []*sequence {
 	n := 0
 	for _, s := range live {
-		v, f := end(s)
-		if v.IsZero() {
+		x := end(s)
+		if x.v.IsZero() {
 			live[n] = s
 			n++
 			continue
 		}
-		*spare = append(*spare, s.logits)
-		s.Sink.Done(s.out, f, v)
+		e.spare = append(e.spare, s.logits)
+		e.leave(s.Lease)
 		e.in.ended(1)
+		s.Sink.Done(s.out, x.f, x.v)
 	}
 	clear(live[n:])
 	return live[:n]
+}
+
+// leave notes that a lease's pages are about to come back, and forgets those that have.
+func (e *Decode) leave(l *pool.Lease) {
+	e.leaving = append(slices.DeleteFunc(e.leaving, closed), l.Done())
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 type ending struct {
@@ -171,7 +174,7 @@ type ending struct {
 }
 
 // step runs one batch and returns the sequences that go on.
-func (e *Decode) step(live []*sequence, spare *[][]float32) []*sequence {
+func (e *Decode) step(live []*sequence) []*sequence {
 	ends := map[*sequence]ending{}
 	freed := e.cfg.Freed() // before the tries: a page that returns in between is not missed
 	batch, in := make([]llm.Chunk, 0, len(live)), make([]*sequence, 0, len(live))
@@ -205,9 +208,11 @@ func (e *Decode) step(live []*sequence, spare *[][]float32) []*sequence {
 			}
 		}
 	} else if stalled > 0 && stalled == len(live) {
-		e.unstall(live, freed, ends)
+		if s, v := e.unstall(live, freed); s != nil {
+			ends[s] = ending{v: v}
+		}
 	}
-	return e.keep(live, spare, func(s *sequence) (verdict.Verdict, Finish) { return ends[s].v, ends[s].f })
+	return e.keep(live, func(s *sequence) ending { return ends[s] })
 }
 
 // room makes sure that the lease has a page for the next position.
@@ -218,17 +223,23 @@ func (e *Decode) room(s *sequence) error {
 	return s.Lease.Grow(1)
 }
 
-// unstall is for when every sequence waits for a page: if none has returned meanwhile, nobody here would ever return
-// one, so the youngest gives up its pages for the others.
-func (e *Decode) unstall(live []*sequence, freed <-chan struct{}, ends map[*sequence]ending) {
-	select {
-	case <-freed:
-		return
-	default:
+// unstall is for when every sequence waits for a page. While pages are on their way back from sequences that ended, it waits for them. If
+// none are, nobody here would ever return one: the youngest gives up its pages for the others.
+func (e *Decode) unstall(live []*sequence, freed <-chan struct{}) (*sequence, verdict.Verdict) {
+	e.leaving = slices.DeleteFunc(e.leaving, closed)
+	switch {
+	case closed(freed):
+		return nil, verdict.Verdict{}
+	case len(e.leaving) > 0:
+		select {
+		case <-freed:
+		case <-e.leaving[0]:
+		case <-e.in.wake: // a job, a cancel, the end
+		}
+		return nil, verdict.Verdict{}
 	}
 	s := live[len(live)-1]
-	ends[s] = ending{v: verdict.Of(verdict.PoolExhausted, verdict.Decode,
-		"no free page for token %d of the reply; %d sequences wait for pages", s.out+1, len(live))}
+	return s, verdict.Of(verdict.PoolExhausted, verdict.Decode, "no free page for token %d of the reply; %d sequences wait for pages", s.out+1, len(live))
 }
 
 // advance takes note of a computed token: the echo first, then what the sampler chooses.

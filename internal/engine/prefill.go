@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/sluicekv/sluice/internal/attempt"
@@ -32,7 +33,6 @@ type prompt struct {
 	PrefillJob
 	at     int // tokens computed
 	sealed int // pages sealed
-	waited int // steps since it last ran
 	take   int // tokens of the step
 	logits []float32
 	view   pool.View
@@ -54,6 +54,9 @@ func NewPrefill(cfg PrefillConfig) *Prefill {
 // Submit queues a job. ErrQueueFull and ErrClosed took nothing.
 func (e *Prefill) Submit(j PrefillJob) error {
 	j.Ticket.Plan() // a zero ticket panics here, at its maker
+	if len(j.Tokens) == 0 {
+		panic(fmt.Sprintf("engine: attempt %s has a prompt of no tokens", j.Ticket.Attempt()))
+	}
 	return e.in.put(j)
 }
 
@@ -117,29 +120,35 @@ func (e *Prefill) keep(live []*prompt, end func(*prompt) verdict.Verdict) []*pro
 			n++
 			continue
 		}
+		e.in.ended(1) // before Done: whoever hears it may submit again
 		p.Sink.Done(p.at, wire.Echo{}, v)
-		e.in.ended(1)
 	}
 	clear(live[n:])
 	return live[:n]
 }
 
-// schedule shares a step's tokens out: fewest tokens left first, where a step of waiting counts as a chunk less left. So a
-// long prompt does not hold up short ones, and a stream of short ones does not starve it.
+// schedule shares a step's tokens out: a quarter to the oldest prompt, so that none waits for ever, the rest to those with the fewest left,
+// of equals the older, so that a long prompt does not hold up short ones. Each is given what is left of its prompt, or of the step.
 func (e *Prefill) schedule(live []*prompt) (chosen []*prompt) {
-	order := slices.Clone(live)
-	rank := func(p *prompt) int { return len(p.Tokens) - p.at - p.waited*e.cfg.Chunk }
-	slices.SortStableFunc(order, func(a, b *prompt) int { return rank(a) - rank(b) })
 	left := e.cfg.Chunk
-	for _, p := range order {
-		if left == 0 {
-			p.waited++
-			continue
+	give := func(p *prompt, n int) {
+		if n = min(n, left, len(p.Tokens)-p.at-p.take); n <= 0 {
+			return
 		}
-		p.take = min(left, len(p.Tokens)-p.at)
-		p.waited = 0
-		left -= p.take
-		chosen = append(chosen, p)
+		if p.take == 0 {
+			chosen = append(chosen, p)
+		}
+		p.take += n
+		left -= n
+	}
+	for _, p := range live {
+		p.take = 0
+	}
+	give(live[0], max(e.cfg.Chunk/4, 1))
+	order := slices.Clone(live)
+	slices.SortStableFunc(order, func(a, b *prompt) int { return (len(a.Tokens) - a.at) - (len(b.Tokens) - b.at) })
+	for _, p := range order {
+		give(p, left)
 	}
 	return chosen
 }
@@ -183,6 +192,9 @@ func (e *Prefill) step(live []*prompt) []*prompt {
 
 // advance takes note of a computed chunk: it seals what is complete and, at the end of the prompt, says so.
 func (e *Prefill) advance(p *prompt) (done bool, v verdict.Verdict) {
+	if p.Computed != nil {
+		p.Computed.Add(p.Tokens[p.at : p.at+p.take])
+	}
 	p.at += p.take
 	whole := p.at == len(p.Tokens)
 	until := p.at / e.cfg.PageTokens
@@ -210,7 +222,7 @@ func (e *Prefill) advance(p *prompt) (done bool, v verdict.Verdict) {
 	if err != nil {
 		return false, verdict.Of(verdict.EngineFailed, verdict.Prefill, "%v", err)
 	}
-	p.Sink.Done(p.at, echo, verdict.Verdict{})
 	e.in.ended(1)
+	p.Sink.Done(p.at, echo, verdict.Verdict{})
 	return true, verdict.Verdict{}
 }

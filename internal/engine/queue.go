@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/sluicekv/sluice/internal/attempt"
@@ -62,6 +63,21 @@ func (b *inbox[J]) take(room int) (jobs []J, cancels map[attempt.ID]verdict.Verd
 		cancels, b.cancels = b.cancels, map[attempt.ID]verdict.Verdict{}
 	}
 	return jobs, cancels, b.closed
+}
+
+// drop takes the waiting jobs out for which end has a verdict, and returns them with it.
+func (b *inbox[J]) drop(end func(J) verdict.Verdict) (jobs []J, vs []verdict.Verdict) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.waiting = slices.DeleteFunc(b.waiting, func(j J) bool {
+		v := end(j)
+		if v.IsZero() {
+			return false
+		}
+		jobs, vs = append(jobs, j), append(vs, v)
+		return true
+	})
+	return jobs, vs
 }
 
 // ended gives n jobs' places back.

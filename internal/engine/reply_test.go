@@ -78,7 +78,9 @@ func (s *prefillSink) Sealed(from int, macs []mac.Tag) {
 	s.sealed += len(macs)
 	s.macs = append(s.macs, macs...)
 }
-func (s *prefillSink) Done(n int, e wire.Echo, v verdict.Verdict) { s.out <- prefillEnd{n, e, v, s.sealed} }
+func (s *prefillSink) Done(n int, e wire.Echo, v verdict.Verdict) {
+	s.out <- prefillEnd{n, e, v, s.sealed}
+}
 
 type reply struct {
 	text   string

@@ -1,94 +1,108 @@
 package engine
 
 import (
-	"container/heap"
-	"math"
+	"cmp"
+	"iter"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/sluicekv/sluice/internal/admission"
+	"github.com/sluicekv/sluice/internal/kernel"
 )
 
 // sampler chooses tokens. The n-th token of a reply depends on the logits, the seed and n alone: not on the batch, not on
 // what other sequences drew.
 type sampler struct {
 	admission.Sampling
+	p []float32 // of the moment, by id; not normalized
+	c []candidate
 }
 
-func newSampler(s admission.Sampling) sampler { return sampler{s} }
+func newSampler(s admission.Sampling) sampler { return sampler{Sampling: s} }
 
-// next returns the token for position n of the reply. Temperature 0 takes the largest logit, of equal ones the lowest id.
-// Otherwise probabilities are softmax(logits/temperature), cut to the smallest set of the likeliest that sums to TopP
-// (nucleus sampling, Holtzman et al. 2020; 0 and 1 cut nothing).
-func (s sampler) next(logits []float32, n int) int32 {
-	best := 0
-	for i, v := range logits {
-		if v > logits[best] {
-			best = i
-		}
-	}
-	if s.Temperature == 0 {
-		return int32(best)
-	}
-	top, sum := float64(logits[best]), 0.0
-	c := candidates{p: make([]float64, 0, 64)}
-	for i, v := range logits {
-		p := math.Exp((float64(v) - top) / float64(s.Temperature))
-		sum += p
-		if p > 1e-12 { // a token this unlikely is not drawn once in the life of a fleet; it still counts in the sum
-			c.p, c.id = append(c.p, p), append(c.id, int32(i))
-		}
-	}
-	u := rand.New(rand.NewPCG(s.Seed, uint64(n))).Float64()
-	limit := sum
-	if s.TopP > 0 && s.TopP < 1 {
-		limit = sum * float64(s.TopP)
-	}
-	// Likeliest first, so that the cut needs no full sort. mass is what the kept tokens sum to: known only once the cut is
-	// found, so they are collected first.
-	heap.Init(&c)
-	var ids []int32
-	var ps []float64
-	mass := 0.0
-	for c.Len() > 0 && (mass < limit || len(ids) == 0) {
-		x := heap.Pop(&c).(candidate)
-		ids, ps, mass = append(ids, x.id), append(ps, x.p), mass+x.p
-	}
-	u *= mass
-	for i, p := range ps {
-		if u < p || i == len(ps)-1 {
-			return ids[i]
-		}
-		u -= p
-	}
-	return int32(best)
-}
-
+// candidate is a token that may be drawn.
 type candidate struct {
-	p  float64
+	p  float32
 	id int32
 }
 
-// candidates is a heap with the likeliest on top, of equal ones the lowest id.
-type candidates struct {
-	p  []float64
-	id []int32
+// next returns the token for position n of the reply. Temperature 0 takes the largest logit, of equal ones the lowest id.
+// Otherwise probabilities are softmax(logits/temperature), cut to the smallest set of the likeliest that sums to TopP
+// (nucleus sampling, Holtzman et al. 2020; 0 and 1 cut nothing). Of equally likely tokens the lower id is likelier to stay.
+func (s *sampler) next(logits []float32, n int) int32 {
+	top := kernel.Max(logits)
+	if s.Temperature == 0 {
+		return int32(slices.Index(logits, top))
+	}
+	const never = -100 // exp of it is nothing, and still a number
+	s.p = slices.Grow(s.p[:0], len(logits))[:len(logits)]
+	for i, v := range logits {
+		s.p[i] = max((v-top)/s.Temperature, never)
+	}
+	mass := kernel.ExpSum(s.p, s.p, 0)
+	u := rand.New(rand.NewPCG(s.Seed, uint64(n))).Float64()
+	if s.TopP > 0 && s.TopP < 1 {
+		s.nucleus(mass * float64(s.TopP))
+		mass = 0
+		for _, c := range s.c {
+			mass += float64(c.p)
+		}
+		return s.draw(u*mass, func(yield func(float32, int32) bool) {
+			for _, c := range s.c {
+				if !yield(c.p, c.id) {
+					return
+				}
+			}
+		})
+	}
+	return s.draw(u*mass, func(yield func(float32, int32) bool) {
+		for i, p := range s.p {
+			if !yield(p, int32(i)) {
+				return
+			}
+		}
+	})
 }
 
-func (c *candidates) Len() int { return len(c.p) }
-func (c *candidates) Less(i, j int) bool {
-	return c.p[i] > c.p[j] || c.p[i] == c.p[j] && c.id[i] < c.id[j]
+// draw returns the token in whose stretch u lies, when the tokens' probabilities are laid end to end.
+func (s *sampler) draw(u float64, tokens iter.Seq2[float32, int32]) (id int32) {
+	for p, i := range tokens {
+		if p == 0 {
+			continue
+		}
+		id = i // stays the last one if rounding eats the end
+		if u -= float64(p); u < 0 {
+			break
+		}
+	}
+	return id
 }
-func (c *candidates) Swap(i, j int) {
-	c.p[i], c.p[j] = c.p[j], c.p[i]
-	c.id[i], c.id[j] = c.id[j], c.id[i]
-}
-func (c *candidates) Push(x any) {
-	v := x.(candidate)
-	c.p, c.id = append(c.p, v.p), append(c.id, v.id)
-}
-func (c *candidates) Pop() any {
-	n := len(c.p) - 1
-	v := candidate{c.p[n], c.id[n]}
-	c.p, c.id = c.p[:n], c.id[:n]
-	return v
+
+// nucleus makes c the likeliest tokens, likeliest first, until they sum to mass. A vocabulary is large and a nucleus small, so only the tokens
+// above a threshold are sorted; it falls until they are enough.
+func (s *sampler) nucleus(mass float64) {
+	for threshold := float32(1) / 64; ; threshold /= 64 {
+		if threshold < 1e-12 {
+			threshold = 0
+		}
+		s.c = s.c[:0]
+		sum := 0.0
+		for i, p := range s.p {
+			if p >= threshold {
+				s.c = append(s.c, candidate{p, int32(i)})
+				sum += float64(p)
+			}
+		}
+		if sum >= mass || threshold == 0 {
+			break
+		}
+	}
+	slices.SortFunc(s.c, func(a, b candidate) int { return cmp.Or(cmp.Compare(b.p, a.p), cmp.Compare(a.id, b.id)) })
+	sum := 0.0
+	for i, c := range s.c {
+		if sum += float64(c.p); sum >= mass {
+			s.c = s.c[:i+1]
+			return
+		}
+	}
 }
