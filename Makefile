@@ -51,6 +51,15 @@ vuln: ## govulncheck (needs the public vulnerability database, so it is not part
 generate: ## Regenerate the assembly
 	$(GO) generate ./...
 
+.PHONY: drill
+drill: build build-unsafe ## The incident on content: every lie against all guards, then against each guard alone and none
+	bin/sluice drill incident
+	bin/sluice-unsafe drill incident
+
+.PHONY: three
+three: ## The tests that run gateway, prefill and decode as three processes, kill -9 and abort storms included
+	$(GO) test -count 1 -v -run 'Process|Socket|Stopped|Storm|Killed' ./cmd/sluice
+
 MODEL := models/SmolLM2-135M-Instruct.Q4_1.gguf
 .PHONY: model
 model: $(MODEL) ## Fetch SmolLM2-135M-Instruct (Q4_1, Apache-2.0) into models/
