@@ -264,7 +264,6 @@ func (a *decodeAttempt) sendOutcome() {
 
 // settled forgets the attempt, but for what answers a late frame.
 func (a *decodeAttempt) settled() {
-	a.ctl.out.put(wire.Settled{Attempt: a.id})
 	p := past{plan: a.plan, key: a.key, verdict: a.verdict}
 	if guard.Unsafe {
 		p.lease = a.lease
@@ -274,6 +273,8 @@ func (a *decodeAttempt) settled() {
 	}
 	a.w.ended(a.id, a.verdict, &a.stages)
 	a.w.table.settle(a.id, p)
+	a.ctl.out.put(wire.Settled{Attempt: a.id})
+	a.w.table.rest()
 }
 
 func (a *decodeAttempt) frame(f wire.Frame) bool {

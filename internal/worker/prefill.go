@@ -241,10 +241,11 @@ func (a *prefillAttempt) sendOutcome() {
 }
 
 func (a *prefillAttempt) settled() {
-	a.ctl.out.put(wire.Settled{Attempt: a.id})
 	a.link.forget(a)
 	a.w.ended(a.id, a.verdict, &a.stages)
 	a.w.table.settle(a.id, past{plan: a.plan, key: a.key, verdict: a.verdict})
+	a.ctl.out.put(wire.Settled{Attempt: a.id})
+	a.w.table.rest()
 }
 
 // Sealed implements engine.PrefillSink.

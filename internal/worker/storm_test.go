@@ -171,6 +171,7 @@ func TestTheTableForgetsTheOldest(t *testing.T) {
 	for i := range byte(5) {
 		tb.live[newID(i)] = nil
 		tb.settle(newID(i), past{})
+		tb.rest()
 	}
 	for i := range byte(5) {
 		if _, _, was := tb.find(newID(i)); was != (i >= 2) {

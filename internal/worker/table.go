@@ -40,6 +40,7 @@ type table struct {
 	next    int
 	idle    chan struct{} // closed when nothing lives; nil when nobody waits
 	count   uint64        // settled since boot
+	telling int           // settled, and the gateway is being told
 }
 
 func newTable(live, settled int) *table {
@@ -75,18 +76,28 @@ func (t *table) find(id attempt.ID) (d driver, p past, was bool) {
 	return nil, p, was
 }
 
-// settle moves an attempt from the living to the remembered.
+// settle moves an attempt from the living to the remembered. Whoever waits for quiet is told by rest, once the gateway has been.
 func (t *table) settle(id attempt.ID, p past) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.live, id)
 	t.count++
+	t.telling++
 	t.remember(id, p)
-	if len(t.live) == 0 && t.idle != nil {
+}
+
+// rest ends the wait for quiet, if nothing lives.
+func (t *table) rest() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.telling--
+	if t.still() && t.idle != nil {
 		close(t.idle)
 		t.idle = nil
 	}
 }
+
+func (t *table) still() bool { return len(t.live) == 0 && t.telling == 0 }
 
 func (t *table) remember(id attempt.ID, p past) {
 	if len(t.ring) < cap(t.ring) {
@@ -124,7 +135,7 @@ func (t *table) quiet() <-chan struct{} {
 	defer t.mu.Unlock()
 	if t.idle == nil {
 		t.idle = make(chan struct{})
-		if len(t.live) == 0 {
+		if t.still() {
 			close(t.idle)
 			defer func() { t.idle = nil }()
 		}
