@@ -42,7 +42,7 @@ type Event struct {
 	Attempt attempt.ID
 	First   page.Tag
 	Count   int
-	Writes  int // of OpViewBegin: how many of the pages, the last ones, the step may write
+	Writes  int // of OpViewBegin and OpViewEnd: how many of the pages, the last ones, the step may write
 }
 
 // emit is called under mu.

@@ -16,6 +16,7 @@ type View struct {
 	pages     []kernel.Page
 	tokens    int
 	writeFrom int
+	writes    int // pages, the last ones, that may be written
 	pinned    bool
 	stale     []bool // by ordinal: read without being ours, and so not pinned; nil but in the unsafe build
 	strangers int    // pages that are stale
@@ -62,9 +63,9 @@ func (l *Lease) View(v *View, tokens, writeFrom int) error {
 	if v.pinned {
 		p.count.Pins += n - v.strangers
 	}
-	v.lease, v.tokens, v.writeFrom = l, tokens, writeFrom
+	v.lease, v.tokens, v.writeFrom, v.writes = l, tokens, writeFrom, n-firstWritten
 	if p.trace != nil {
-		p.trace(Event{Op: OpViewBegin, OK: true, Attempt: l.owner, First: v.tags[0], Count: n, Writes: n - firstWritten})
+		p.trace(Event{Op: OpViewBegin, OK: true, Attempt: l.owner, First: v.tags[0], Count: n, Writes: v.writes})
 	}
 	return nil
 }
@@ -138,7 +139,9 @@ func (v *View) Done() {
 		return
 	}
 	l.p.mu.Lock()
-	l.p.emit(OpViewEnd, l, v.tags[0], len(v.tags))
+	if l.p.trace != nil {
+		l.p.trace(Event{Op: OpViewEnd, OK: true, Attempt: l.owner, First: v.tags[0], Count: len(v.tags), Writes: v.writes})
+	}
 	if v.pinned {
 		l.p.count.Pins -= len(v.tags) - v.strangers
 		v.unpin(l, len(v.tags))
