@@ -321,13 +321,13 @@ func TestColourOnlyWhereItIsAskedFor(t *testing.T) {
 
 func TestALogCannotDriveTheTerminal(t *testing.T) {
 	p := filepath.Join(t.TempDir(), "x.log")
-	if err := os.WriteFile(p, []byte("server_args={'model_path': '\x1b]0;owned\x07\u202e', 'disaggregation_mode': 'prefill', 'context_length': 8192, 'kv_cache_dtype': 'a\x01b'}\nmax_total_num_tokens=10, context_len=8192\n"), 0o600); err != nil {
+	if err := os.WriteFile(p, []byte("server_args={'model_path': '\x1b]0;owned\x07\u202e', 'disaggregation_mode': 'prefill', 'context_length': 8192, 'served_model_name': 'a\x01b\x07c\x7f'}\nmax_total_num_tokens=10, context_len=8192\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, format := range []string{"table", "json", "sarif", "junit", "md"} {
 		var out bytes.Buffer
 		Run(context.Background(), Options{Args: []string{p}, Format: format}, nil, &out, os.Stderr)
-		if strings.ContainsAny(out.String(), "\x1b\x07\x01\u202e") {
+		if strings.ContainsAny(out.String(), "\x1b\x07\x01\x7f\u202e") {
 			t.Errorf("%s lets control characters through", format)
 		}
 	}

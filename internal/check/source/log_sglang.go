@@ -165,10 +165,7 @@ func (s *logScan) sglangCache(st *stream, b []byte, at facts.Source) bool {
 	if !ok {
 		return false
 	}
-	if bytes.Contains(b, []byte("VA upper bound")) { // reserved addresses, not the pool
-		return false
-	}
-	if !bytes.Contains(b, []byte("llocated")) {
+	if !bytes.Contains(b, []byte("llocated")) { // "VA upper bound" names reserved addresses, not the pool
 		return false
 	}
 	n := s.current(st, "sglang")

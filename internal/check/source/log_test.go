@@ -264,6 +264,28 @@ func TestOlderAndOtherForms(t *testing.T) {
 	}
 }
 
+func TestWhatIsNotThePoolIsNotTaken(t *testing.T) {
+	for name, c := range map[string]struct {
+		text []string
+		pool int
+	}{
+		"reserved addresses": {[]string{"[2026-09-02 10:00:42 TP0] KV Cache VA upper bound. dtype: torch.float8_e4m3fn, #tokens: 1021888, KV size: 42.00 GB"}, 0},
+		"sized after capture": {[]string{"[2026-09-02 10:00:42 TP0] KV Cache VA upper bound. dtype: x, #tokens: 1021888, KV size: 42.00 GB",
+			"[2026-09-02 10:00:52 TP0] Post-capture KV sizing: KV cache allocated. dtype: x, #tokens: 681280, KV size: 30.86 GB"}, 681280},
+		"a draft model's": {[]string{"[2026-09-12 00:22:48 TP0] KV Cache is allocated. #tokens: 454112, K size: 3.46 GB, V size: 3.46 GB",
+			"[2026-09-12 00:22:48 TP0] KV Cache is allocated. #tokens: 1000, K size: 1.08 GB, V size: 1.08 GB"}, 454112},
+		"a window's": {[]string{"[2026-01-31 13:50:39 TP0] Use sliding window memory pool. full_layer_tokens=375360, swa_layer_tokens=300288",
+			"[2026-01-31 13:50:39 TP1] KV Cache is allocated. #tokens: 300288, K size: 8.38 GB, V size: 5.59 GB"}, 375360},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inv := readLog(t, "n.log", lines(append([]string{argsP}, c.text...)...))
+			if got := inv.Nodes[0].Int(facts.Pool); got != c.pool {
+				t.Errorf("pool %d, want %d", got, c.pool)
+			}
+		})
+	}
+}
+
 func TestEventsAreCountedWithTheirPlaces(t *testing.T) {
 	reject := "[2026-09-02 11:00:00 TP0] Input length (900000 tokens) exceeds the maximum allowed length (681274 tokens). Use a shorter input or enable --allow-auto-truncate., self.rid='x'"
 	inv := readLog(t, "n.log", lines(argsP, poolP, reject, reject,
@@ -280,7 +302,7 @@ func TestEventsAreCountedWithTheirPlaces(t *testing.T) {
 
 // Collectors cut long lines in pieces; the argument list is longer than 16 KB.
 func TestLinesThatACollectorHasCutAreJoined(t *testing.T) {
-	a := strings.Replace(argsP, "'host'", "'long': '"+strings.Repeat("x", 40000)+"', 'host'", 1)
+	a := strings.Replace(argsP, "'model_path'", "'long': '"+strings.Repeat("x", 40000)+"', 'model_path'", 1)
 	var cri, docker strings.Builder
 	for rest := a; rest != ""; {
 		n := min(len(rest), 16384)
