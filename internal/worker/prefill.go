@@ -34,6 +34,8 @@ type prefillAttempt struct {
 	tokens   []int32
 	digester *admission.Digester
 
+	computed *admission.Digester // of what the engine computed; the engine's until it is done
+
 	mu      sync.Mutex // see the package comment
 	machine handoff.Prefill
 	trace   trace.Thread
@@ -51,7 +53,7 @@ func (w *Worker) openPrefill(c *control, t admission.Ticket, secret [32]byte) ve
 	needed := w.geometry.Pages(int(p.PromptTokens))
 	a := &prefillAttempt{
 		w: w, id: p.Attempt, ticket: t, plan: p, key: mac.New(secret), ctl: c,
-		digester: admission.NewDigester(p.Scope),
+		digester: admission.NewDigester(p.Scope), computed: admission.NewDigester(p.Scope),
 		machine:  handoff.NewPrefill(p.PromptTokens, uint32(needed)),
 	}
 	a.shipment.a = a
@@ -144,7 +146,7 @@ func (a *prefillAttempt) perform(x handoff.Effect) {
 	case handoff.ReservePages:
 		a.w.running.Go(a.reserve)
 	case handoff.StartPrefill:
-		job := engine.PrefillJob{Ticket: a.ticket, Lease: a.lease, Tokens: a.tokens, Key: a.key, Sink: a}
+		job := engine.PrefillJob{Ticket: a.ticket, Lease: a.lease, Tokens: a.tokens, Key: a.key, Computed: a.computed, Sink: a}
 		if err := a.w.prefills.Submit(job); err != nil {
 			a.step(handoff.EngineDone{Code: refusedBy(err)}, because{detail: err.Error()})
 		}
@@ -223,7 +225,7 @@ func (a *prefillAttempt) sendClosing(c verdict.Code) {
 	}
 	m := wire.Manifest{Attempt: a.id, Tokens: a.machine.Computed, Pages: sent, Root: wire.RootOf(a.macs[:sent]), Echo: a.echo, Verdict: v}
 	if c == verdict.OK {
-		m.Digest = a.digester.Sum()
+		m.Digest = a.computed.Sum() // the engine is done
 	}
 	m.MAC = a.key.Sum(mac.Manifest, 0, wire.Authenticated(m))
 	end := wire.End{Attempt: a.id}
