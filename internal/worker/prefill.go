@@ -54,7 +54,7 @@ func (w *Worker) openPrefill(c *control, t admission.Ticket, secret [32]byte) ve
 	a := &prefillAttempt{
 		w: w, id: p.Attempt, ticket: t, plan: p, key: mac.New(secret), ctl: c,
 		digester: admission.NewDigester(p.Scope), computed: admission.NewDigester(p.Scope),
-		machine:  handoff.NewPrefill(p.PromptTokens, uint32(needed)),
+		machine: handoff.NewPrefill(p.PromptTokens, uint32(needed)),
 	}
 	a.shipment.a = a
 	a.stages.start(StagePrompt)
