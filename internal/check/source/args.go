@@ -200,6 +200,8 @@ func applyTransferField(n *facts.Node, key, val string, at facts.Source, w facts
 			n.Put(facts.Role, "prefill", at, w)
 		case "kv_consumer":
 			n.Put(facts.Role, "decode", at, w)
+		case "kv_both":
+			n.Put(facts.Role, "both", at, w)
 		}
 	case "kv_load_failure_policy":
 		n.Put(facts.LoadPolicy, val, at, w)

@@ -79,6 +79,7 @@ func withoutHead(b []byte) []byte {
 // readServerInfo reads SGLang's flat answer: all arguments, the scheduler's numbers, and a state per data-parallel rank.
 // Keys and tokens in it are looked at for presence only.
 func readServerInfo(n *facts.Node, m map[string]json.RawMessage, at facts.Source) {
+	n.Whole = true
 	n.Put(facts.Engine, "sglang", at, facts.Said)
 	n.Put(facts.Version, rawString(m["version"]), at, facts.Said)
 	for k, raw := range m {
@@ -174,6 +175,7 @@ func readModels(n *facts.Node, data json.RawMessage, at facts.Source) error {
 func readVLLMConfig(n *facts.Node, m map[string]json.RawMessage, at facts.Source) error {
 	n.Put(facts.Engine, "vllm", at, facts.Said)
 	n.Put(facts.DevMode, "true", at, facts.Said)
+	n.Whole = true
 	var text string
 	if json.Unmarshal(m["vllm_config"], &text) == nil {
 		pairs([]byte("("+text), func(k string, v []byte) { apply(n, "vllm", k, plain(v), at, facts.Args) })

@@ -104,6 +104,9 @@ func complete(n *facts.Node) {
 		for _, k := range []facts.Key{facts.LoRA, facts.PromptEmbeds, facts.DevMode, facts.APIKey, facts.PD} {
 			put(k, "false")
 		}
+		if n.Text(facts.PD) == "false" {
+			put(facts.Role, "both")
+		}
 		put(facts.TP, "1")
 		put(facts.PP, "1")
 		put(facts.DP, "1")
@@ -134,14 +137,5 @@ func deferredDefault(n *facts.Node, at facts.Source) {
 
 // hasArguments reports whether a whole list of arguments was seen, so that what is not in it has its default.
 func hasArguments(n *facts.Node) bool {
-	if n.Manifest {
-		return true
-	}
-	k := 0
-	for _, f := range n.Facts {
-		if f.Weight == facts.Args {
-			k++
-		}
-	}
-	return k >= 4
+	return n.Manifest || n.Whole
 }

@@ -144,3 +144,58 @@ func compareFixture(t *testing.T, want, base string, files []string) {
 		}
 	}
 }
+
+// Folders of real engines' answers, logs and metrics: what each node says of itself, from all of its files together.
+func TestFoldersOfRealEngines(t *testing.T) {
+	for _, root := range roots(t) {
+		for dir, want := range map[string][]string{
+			"sglang/bodies/0.5.19": {"D 0.5.19 sglang decode pool 8192 context 8192 page 16", "P 0.5.19 sglang prefill pool 1024 context 8192 page 16"},
+			"sglang/bodies/0.5.23": {"A_autotruncate  sglang prefill pool 8192 context 1024 page 16", "D 0.5.23 sglang decode pool 8192 context 8192 page 16", "P  sglang prefill pool 1024 context 8192 page 16"},
+			"vllm/http":            {"http 0.32.0 vllm both pool 699008 context 8192 page 128"},
+			"vllm/metrics":         {"pd.decode  vllm  pool 32768 context 8192 page 32", "pd.prefill  vllm  pool 32768 context 8192 page 32", "single  vllm  pool 699008 context 8192 page 128"},
+			"vllm/logs": {"pd.nixl_lines  vllm  pool 32768 context 8192 page 0", "routes  vllm  pool 0 context 0 page 0", "routes.dev_mode  vllm  pool 0 context 0 page 0",
+				"startup.refused_pool_smaller_than_context  vllm  pool 2016 context 8192 page 0", "startup.single 0.32.0 vllm both pool 699008 context 8192 page 0"},
+		} {
+			t.Run(root+"/"+dir, func(t *testing.T) {
+				inv, err := Read(context.Background(), []string{filepath.Join(root, dir)}, Options{})
+				if err != nil || len(inv.Problems) > 0 {
+					t.Fatalf("%v %v", err, inv.Problems)
+				}
+				var got []string
+				for _, n := range inv.Nodes {
+					got = append(got, strings.Replace(brief(n), " ", " "+n.Text(facts.Version)+" ", 1))
+					for _, d := range n.Disagreements() {
+						t.Errorf("%s: %s is %s at %s and %s at %s", n.Name, d.Key, d.A.Value, d.A.At, d.B.Value, d.B.At)
+					}
+				}
+				if strings.Join(got, "\n") != strings.Join(want, "\n") {
+					t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+				}
+			})
+		}
+	}
+}
+
+// Nothing in the whole tree of shared fixtures is read wrongly: no panic, no node that is no engine, no broken file.
+func TestTheWholeTreeOfSharedFixtures(t *testing.T) {
+	shared := "../../../../shared/fixtures"
+	if !exists(shared) {
+		t.Skip("there are no shared fixtures here")
+	}
+	inv, err := Read(context.Background(), []string{shared}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range inv.Problems {
+		t.Errorf("%s: %s", p.At, p.Text)
+	}
+	for _, n := range inv.Nodes {
+		if e := n.Text(facts.Engine); e != "sglang" && e != "vllm" {
+			t.Errorf("%s (%s) is said to be %q", n.Name, n.ID, e)
+		}
+	}
+	if len(inv.Nodes) < 60 || len(inv.Passed) < 100 {
+		t.Errorf("%d nodes, %d files passed over", len(inv.Nodes), len(inv.Passed))
+	}
+	t.Logf("%d nodes, %d files passed over", len(inv.Nodes), len(inv.Passed))
+}

@@ -144,7 +144,7 @@ func TestOtherManifests(t *testing.T) {
 		"values": {"decode:\n  image:\n    repository: lmsysorg/sglang\n    tag: v0.5.21\n  args: [--model-path, m, --context-length, \"8192\", --disaggregation-mode, decode]\n",
 			"decode sglang decode pool 0 context 8192 page 0"},
 		"list": {"apiVersion: v1\nkind: List\nitems:\n- kind: Pod\n  metadata: {name: v}\n  spec:\n    containers:\n    - {name: c, image: \"vllm/vllm-openai:v0.11.0\", args: [\"--model\", \"m\", \"--max-model-len\", \"8192\"]}\n",
-			"v vllm  pool 0 context 8192 page 0"},
+			"v vllm both pool 0 context 8192 page 0"},
 	} {
 		t.Run(name, func(t *testing.T) { wantNodes(t, readLog(t, "x.yaml", c.text), c.want) })
 	}

@@ -255,7 +255,7 @@ func (s *logScan) begin(st *stream, engine string) *scanNode {
 func (s *logScan) newBoot(n *scanNode, at facts.Source) {
 	pool := n.Int(facts.Pool)
 	n.Boots = append(n.Boots, facts.Boot{At: n.args, Pool: pool, Context: n.Int(facts.Context), Version: n.Text(facts.Version)})
-	n.Facts, n.Starts, n.Events = nil, false, nil
+	n.Facts, n.Starts, n.Events, n.Whole = nil, false, nil, false
 	n.pools, n.caches = map[string]int{}, map[string]int{}
 	n.blocks, n.conc, n.poolAt = 0, 0, time.Time{}
 	n.args = at
@@ -300,7 +300,7 @@ func (s *logScan) summary(st *stream, engine, rank string, t time.Time, at facts
 		}
 		return s.begin(st, engine)
 	}
-	args := n.args
+	args, whole := n.args, n.Whole
 	var keep []facts.Fact
 	for _, f := range n.Facts {
 		if f.Weight == facts.Args {
@@ -308,7 +308,7 @@ func (s *logScan) summary(st *stream, engine, rank string, t time.Time, at facts
 		}
 	}
 	s.newBoot(n, at)
-	n.args, n.Facts = args, keep
+	n.args, n.Facts, n.Whole = args, keep, whole
 	return n
 }
 

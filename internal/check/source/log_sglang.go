@@ -138,6 +138,8 @@ func (s *logScan) sglangArgs(st *stream, b []byte, at facts.Source) bool {
 	for _, a := range args {
 		apply(n.Node, "sglang", a.key, a.val, at, facts.Args)
 	}
+	end := bytes.TrimRight(r, " ")
+	n.Whole = end[len(end)-1] == ')' || end[len(end)-1] == '}'
 	// The form of the list tells releases apart: a dictionary of resolved values from 0.5.19 on.
 	if dict {
 		n.MinVer = later(n.MinVer, "0.5.19")

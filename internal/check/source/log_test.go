@@ -159,7 +159,7 @@ func TestTheLastBootCountsAndTheChangeIsKept(t *testing.T) {
 				"INFO 02-19 23:56:55 [kv_cache_utils.py:1] GPU KV cache size: "+pool+" tokens", "INFO 02-19 23:56:55 [kv_cache_utils.py:2] Maximum concurrency for 2,048 tokens per request: 10.00x")
 		}
 		inv := readLog(t, "node.log", v("4,096")+v("1,024"))
-		wantNodes(t, inv, "node vllm  pool 1024 context 2048 page 0")
+		wantNodes(t, inv, "node vllm both pool 1024 context 2048 page 0")
 		if b := inv.Nodes[0].Boots; len(b) != 1 || b[0].Pool != 4096 || inv.Nodes[0].Text(facts.Version) != "0.11.0" {
 			t.Errorf("boots %+v version %s", b, inv.Nodes[0].Text(facts.Version))
 		}
@@ -255,7 +255,7 @@ func TestOlderAndOtherForms(t *testing.T) {
 		"vLLM roles":         {"INFO 02-19 23:56:51 [utils.py:1] non-default args: {'model': 'm', 'max_model_len': 2048, 'block_size': 32, 'kv_transfer_config': KVTransferConfig(kv_connector='NixlConnector', engine_id='x', kv_role='kv_producer', kv_load_failure_policy='fail')}\nGPU KV cache size: 9,999 tokens", "n vllm prefill pool 9999 context 2048 page 32"},
 		"vLLM data parallel": {"(EngineCore_DP0 pid=1) INFO 12-11 00:06:53 [kv_cache_utils.py:1286] GPU KV cache size: 686,320 tokens\n(EngineCore_DP1 pid=2) INFO 12-11 00:06:53 [kv_cache_utils.py:1286] GPU KV cache size: 600,000 tokens\n(EngineCore_DP0 pid=1) INFO 12-11 00:06:54 [kv_cache_utils.py:1291] Maximum concurrency for 100,000 tokens per request: 6.86x", "n vllm  pool 600000 context 100000 page 0"},
 		"vLLM config apart":  {"Initializing an LLM engine (v0.5.4) with config\nmodel='/mnt/m', speculative_config=None, dtype=torch.float16, max_seq_len=131072, kv_cache_dtype=auto\n# GPU blocks: 10000, # CPU blocks: 1\nMaximum concurrency for 131072 tokens per request: 1.22x", "n vllm  pool 160000 context 131072 page 16"},
-		"vLLM Namespace":     {"INFO 06-01 10:00:00 api_server.py:178] args: Namespace(host=None, port=8000, model='acme/m', max_model_len=4096, block_size=16, kv_transfer_config=None)\nGPU KV cache size: 8,192 tokens", "n vllm  pool 8192 context 4096 page 16"},
+		"vLLM Namespace":     {"INFO 06-01 10:00:00 api_server.py:178] args: Namespace(host=None, port=8000, model='acme/m', max_model_len=4096, block_size=16, kv_transfer_config=None)\nGPU KV cache size: 8,192 tokens", "n vllm both pool 8192 context 4096 page 16"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inv := readLog(t, "n.log", c.text+"\n")

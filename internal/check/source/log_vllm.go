@@ -164,6 +164,8 @@ func (s *logScan) vllmArgs(st *stream, b []byte, at facts.Source) bool {
 		s.newBoot(cur, at)
 	}
 	cur.args, cur.place = at, place
+	end := bytes.TrimRight(r, " ")
+	cur.Whole = end[len(end)-1] == ')' || end[len(end)-1] == '}'
 	for _, a := range args {
 		apply(cur.Node, "vllm", a.key, a.val, at, facts.Args)
 	}

@@ -126,6 +126,7 @@ func (r *reader) add(n *facts.Node) {
 		old.Events[k] = e
 	}
 	old.Starts = old.Starts || n.Starts
+	old.Whole = old.Whole || n.Whole
 	old.Live = old.Live || n.Live
 	old.Manifest = old.Manifest && n.Manifest
 	if n.MinVer != "" {
