@@ -33,16 +33,18 @@ type liar struct {
 	eng  *engine.Prefill
 }
 
-func newLiar(t testing.TB, r *rig) *liar {
+func newLiar(t testing.TB, r *rig) *liar { return newLiarOf(t, r, pageTokens) }
+
+func newLiarOf(t testing.TB, r *rig, slots int) *liar {
 	t.Helper()
 	l := &liar{t: t, r: r, boot: page.NewBoot(), from: make(chan wire.Frame, 64)}
-	g := copier().Geometry(pageTokens)
+	g := copier().Geometry(slots)
 	var err error
 	if l.pool, err = pool.New(pool.Config{Role: "liar", Boot: l.boot, Geometry: g, Pages: 128}); err != nil {
 		t.Fatal(err)
 	}
 	run := llm.NewRunner(copier(), llm.RunnerOptions{Threads: 1, MaxRows: 64})
-	l.eng = engine.NewPrefill(engine.PrefillConfig{Runner: run, Vocab: copier().Config().Vocab, PageTokens: pageTokens, Chunk: 64})
+	l.eng = engine.NewPrefill(engine.PrefillConfig{Runner: run, Vocab: copier().Config().Vocab, PageTokens: slots, Chunk: 64})
 	t.Cleanup(func() { l.eng.Close(); run.Close(); l.pool.Close() })
 	l.link = l.dial("p1")
 	var wg sync.WaitGroup
@@ -66,7 +68,7 @@ func (l *liar) dial(name string) *tcp.DataLink {
 	defer cancel()
 	link, err := tcp.DialData(ctx, l.r.decode.DataAddr().String(), tcp.Config{
 		Identity: l.r.ids[name], Trust: keyring.Only(l.r.ids["d0"].Public()), Hello: wire.Hello{
-			Role: wire.RolePrefill, Name: name, Boot: l.boot, Model: copier().Fingerprint(), Geometry: copier().Geometry(pageTokens),
+			Role: wire.RolePrefill, Name: name, Boot: l.boot, Model: copier().Fingerprint(), Geometry: l.pool.Geometry(),
 			Path: l.r.decode.cfg.KernelPath,
 		}})
 	if err != nil {
