@@ -181,7 +181,7 @@ func TestAThousandWorkers(t *testing.T) {
 	r, code := runJSON(t, Options{NoPorts: true, Timeout: time.Second, Parallel: 48}, args...)
 	took := time.Since(start)
 	t.Logf("%d workers in %s, at most %d requests at once", len(args), took, most.Load())
-	if took > 10*time.Second {
+	if limit := 10 * time.Second; took > limit && !raceDetector { // which makes everything several times slower
 		t.Errorf("took %s", took)
 	}
 	if most.Load() > 48 {

@@ -112,7 +112,11 @@ func (f *Fleet) match(c *collector, open map[*facts.Node]*undecided, m advisory.
 		msg = fmt.Sprintf("%s: pool %s, context %s (%s %s; affected %s)", e.Summary, Thousands(poolOf(n)), Thousands(n.Int(facts.Context)), n.Text(facts.Engine), said, e.Ranges())
 	}
 	src := n.At(facts.Version).String()
-	if src == "" {
+	switch {
+	case src != "":
+	case f.Version != "":
+		src = "--engine-version"
+	default:
 		src = firstSource(n)
 	}
 	c.fs = append(c.fs, Finding{ID: e.ID, Severity: sev, Node: name, Message: msg, Fix: e.Specific.Sluice.Fix, Source: src,

@@ -182,7 +182,12 @@ func (f *Fleet) missing(c *collector, n *facts.Node) {
 	say := func(s Severity, blind bool, fix, format string, a ...any) {
 		c.add(MissingFact, s, n.Name, src, fix, format, a...).Blind = blind
 	}
-	if n.Live && len(n.Facts) == 0 || n.Live && engine == "" {
+	if n.Live && (len(n.Facts) == 0 || engine == "") {
+		for _, p := range n.Notes {
+			if p.Blind { // it is said already why
+				return
+			}
+		}
 		say(Medium, true, "check the address; give the node's log or saved answers instead", "nothing is known of this node")
 		return
 	}
