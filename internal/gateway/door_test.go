@@ -51,7 +51,7 @@ type door struct {
 // open starts a pair with a script and a gateway that is ready. change may alter the config, and the pair before it starts.
 func open(t *testing.T, s fleettest.Script, change func(*Config, *fleettest.Pair)) *door {
 	t.Helper()
-	d := &door{t: t, keys: fleettest.Keys("p0", "d0", "p1", "d1"), client: &http.Client{Transport: &http.Transport{}}}
+	d := &door{t: t, keys: fleettest.Keys("p0", "d0", "p1", "d1"), client: newClient()}
 	d.pair = fleettest.NewPair(t, d.keys, "p0", "d0", s)
 	cfg := Config{
 		Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Identity: d.keys.IDs[fleettest.Gateway], Records: &d.records, Version: "test",
@@ -75,6 +75,25 @@ func open(t *testing.T, s fleettest.Script, change func(*Config, *fleettest.Pair
 	t.Cleanup(d.close)
 	d.waitReady()
 	return d
+}
+
+func newClient() *http.Client {
+	return &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
+}
+
+// postContext posts a completion until ctx ends.
+func (d *door) postContext(ctx context.Context, body string) (string, error) {
+	r, err := http.NewRequestWithContext(ctx, "POST", d.url("/v1/completions"), strings.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	resp, err := d.client.Do(r)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	return string(b), err
 }
 
 func (d *door) waitReady() {

@@ -48,6 +48,30 @@ func TestRetries(t *testing.T) {
 	}
 }
 
+// A failure that may be the request's own is not tried on another pair, which it might fail too.
+func TestNoRetryOfWhatIsNotSafe(t *testing.T) {
+	for _, v := range []verdict.Verdict{verdict.Of(verdict.EngineFailed, verdict.Decode, "no"), verdict.Of(verdict.Deadline, verdict.Reserve, "no"), verdict.TooLong(verdict.Open, 9, 0, false, 8, "x")} {
+		s := func(a *fleettest.Attempt) { a.No(decode, v) }
+		d := open(t, s, nil)
+		g := d.extra(t, d.pair, fleettest.NewPair(t, d.keys, "p1", "d1", s).Start())
+		for range 5 {
+			g.post("/v1/completions", complete("x", ""))
+		}
+		g.quiet()
+		if n := len(g.g.ring.Last(99, nil)); n != 5 {
+			t.Errorf("%v: %d attempts for 5 requests", v, n)
+		}
+	}
+	// What is safe is tried twice, and no more.
+	s := func(a *fleettest.Attempt) { a.No(decode, verdict.NoPages(verdict.Reserve, 9, 1, 256)) }
+	d := open(t, s, nil)
+	g := d.extra(t, d.pair, fleettest.NewPair(t, d.keys, "p1", "d1", s).Start())
+	a := g.post("/v1/completions", complete("x", ""))
+	if n := len(g.g.ring.Last(99, nil)); n != 2 || a.status != 503 || !strings.Contains(a.body, "9 pages wanted, 1 of 256 free") {
+		t.Errorf("%d attempts, %d %s", n, a.status, a.body)
+	}
+}
+
 // With two pairs the second serves what the first could not, and the client sees one good reply.
 func TestRetryOnAnotherPair(t *testing.T) {
 	for _, stream := range []bool{false, true} {

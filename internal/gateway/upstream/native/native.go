@@ -190,7 +190,7 @@ func (r *Run) ended(l legs.Leg, v handoff.SetVerdict, in handoff.GatewayState, w
 		return
 	}
 	r.verdict = verdict.Of(v.Code, v.Layer, "%s %s: %s, while %s", l, r.sessions[l].Name(), what, in)
-	_ = l
+	r.tell(legs.LegBroke{Leg: l, Verdict: r.verdict})
 }
 
 // abandon ends the wait for legs that do not settle.
