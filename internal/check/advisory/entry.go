@@ -85,6 +85,9 @@ type Specific struct {
 	Note       string  `json:"gateway_note,omitempty"`
 }
 
+// Newest is the newest release of each engine that the embedded database was made for.
+var Newest = map[string]string{"sglang": "0.5.23", "vllm": "0.32.0"}
+
 //go:embed db/*.json
 var embedded embed.FS
 

@@ -272,6 +272,8 @@ func (f *Fleet) version(c *collector, n *facts.Node) {
 	}
 	if why, yes := advisory.Uncertain(r.Version); yes {
 		c.add(VersionUncertain, Medium, n.Name, v.At.String(), "run a release, or show each fix to be in the build (--probe-live) and waive this", "%s: advisories are matched by release and this one may lack fixes or have them", why).Blind = true
+	} else if newest := advisory.Newest[n.Text(facts.Engine)]; newest != "" && advisory.Compare(r.Version, newest) > 0 {
+		c.add(VersionUncertain, Low, n.Name, v.At.String(), "update sluice, or give a signed file of advisories", "%s is newer than the releases that this database knows (up to %s %s): faults found since are not in it", r.Version, n.Text(facts.Engine), newest)
 	} else if v.Weight == facts.Guessed {
 		c.add(SourceNote, Info, n.Name, v.At.String(), "", "the version %s is taken from the file's name", r.Version)
 	}

@@ -77,7 +77,11 @@ func (f *Fleet) across(c *collector, g group) {
 		// One leg silent about an optional thing (a draft model, a template) is a difference when its arguments were seen.
 		optional := x.key == facts.Speculative || x.key == facts.Template || x.key == facts.Revision
 		if len(p) == 0 || len(d) == 0 {
-			if !optional || !argumentsSeen(g.prefill) || !argumentsSeen(g.decode) {
+			if !optional {
+				f.uncompared(c, g, x.key)
+				continue
+			}
+			if !argumentsSeen(g.prefill) || !argumentsSeen(g.decode) {
 				continue
 			}
 		} else if same(x.key, p, d) {
@@ -103,6 +107,21 @@ func (f *Fleet) across(c *collector, g group) {
 		src := both2(g.prefill[0], g.decode[0], x.key)
 		c.add(x.id, sev, "", src, fmt.Sprintf("give both legs the same %s", flag),
 			"%s: %s is %s on prefill (%s) and %s on decode (%s)", modelName(g.model), x.key, list(p), names(g.prefill), list(d), names(g.decode))
+	}
+}
+
+// uncompared says that one leg does not name a fact that both must share.
+func (f *Fleet) uncompared(c *collector, g group, k facts.Key) {
+	if k != facts.PageSize && k != facts.KVDType && k != facts.Connector && k != facts.Model {
+		return
+	}
+	for i, ns := range [][]*facts.Node{g.prefill, g.decode} {
+		for _, n := range ns {
+			if _, ok := n.Get(k); ok {
+				continue
+			}
+			c.add(MissingFact, Low, n.Name, firstSource(n), "give /server_info or the whole start-up log of this node", "%s is not known: it was not compared with the %s leg's", k, [...]string{"decode", "prefill"}[i])
+		}
 	}
 }
 

@@ -130,6 +130,8 @@ func TestEachRule(t *testing.T) {
 		"no version":      {fleet(node("p", set(goodP, "version=")), node("d", goodD)), MissingFact, Medium, "--engine-version"},
 		"nightly":         {fleet(node("p", set(goodP, "version=nightly-dev")), node("d", goodD)), VersionUncertain, Medium, "no release number"},
 		"own build":       {fleet(node("p", set(goodP, "version=0.5.23+acme")), node("d", goodD)), VersionUncertain, Medium, "build of somebody's own"},
+		"newer":           {fleet(node("p", set(goodP, "version=0.6.1")), node("d", goodD)), VersionUncertain, Low, "newer than the releases"},
+		"no page size":    {fleet(node("p", goodP), node("d", set(goodD, "page_size="))), MissingFact, Low, "page_size is not known: it was not compared with the prefill leg's"},
 		"one leg":         {fleet(node("p", goodP)), OneLeg, Low, "no decode node"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -191,6 +191,27 @@ func TestTextWithoutFactsIsAProblem(t *testing.T) {
 	}
 }
 
+func TestLinkedFilesOfAFolderAreRead(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(other, "0.log"), []byte(lines(argsP, poolP)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(other, "0.log"), filepath.Join(dir, "prefill-0_default_sglang.log")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(other, "gone.log"), filepath.Join(dir, "gone.log")); err != nil {
+		t.Fatal(err)
+	}
+	inv, err := Read(context.Background(), []string{dir}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantNodes(t, inv, "prefill-0_default_sglang sglang prefill pool 681280 context 1048576 page 64")
+	if len(inv.Problems) != 1 || !inv.Problems[0].Blind {
+		t.Errorf("a link to nothing: %v", inv.Problems)
+	}
+}
+
 func TestPackedLogsAreRead(t *testing.T) {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)

@@ -201,6 +201,15 @@ func (r *reader) path(p, name string) {
 				return fs.SkipDir
 			}
 			return nil
+		case d.Type()&fs.ModeSymlink != 0: // as in /var/log/containers; folders behind links are not followed
+			st, err := os.Stat(f)
+			if err != nil {
+				r.problem(f, true, "%v", plainError(err))
+				return nil
+			}
+			if !st.Mode().IsRegular() {
+				return nil
+			}
 		case !d.Type().IsRegular():
 			return nil
 		}
