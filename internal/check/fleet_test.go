@@ -178,7 +178,7 @@ func TestAThousandWorkers(t *testing.T) {
 		args = append(args, fmt.Sprintf("w%d=%s/%s-%d", i, s.URL, kind, i))
 	}
 	start := time.Now()
-	r, code := runJSON(t, Options{NoPorts: true, Timeout: 5 * time.Second, Parallel: 48}, args...)
+	r, code := runJSON(t, Options{NoPorts: true, Timeout: 3 * time.Second, Parallel: 48}, args...)
 	took := time.Since(start)
 	t.Logf("%d workers in %s, at most %d requests at once", len(args), took, most.Load())
 	if limit := 10 * time.Second; took > limit && !raceDetector { // which makes everything several times slower
