@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/pprof"
 	"strconv"
@@ -133,7 +134,7 @@ func (g *Gateway) adminRecords(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, append(b, '\n'))
 }
 
-// adminModel is the kill switch: POST /admin/models/NAME/off?reason=…, POST /admin/models/NAME/on.
+// adminModel is the kill switch: POST /admin/models/NAME/off with {"reason":"…"} or ?reason=…, POST /admin/models/NAME/on.
 func (g *Gateway) adminModel(w http.ResponseWriter, r *http.Request) {
 	path := strings.TrimPrefix(r.URL.Path, "/admin/models/")
 	i := strings.LastIndexByte(path, '/')
@@ -150,15 +151,35 @@ func (g *Gateway) adminModel(w http.ResponseWriter, r *http.Request) {
 		m.on()
 		g.log.Warn("model switched on", "model", m.cfg.Name)
 	} else {
-		r.Body = http.MaxBytesReader(w, r.Body, 4096)
-		reason := plain(r.FormValue("reason"))
-		if reason == "" {
-			reason = "by an operator"
+		reason, err := reasonOf(w, r)
+		if err != nil {
+			plainError(w, http.StatusBadRequest, "the body must be {reason: …}, of at most 4096 bytes", "invalid_request_error")
+			return
 		}
 		m.turnOff(reason)
 		g.log.Warn("model switched off", "model", m.cfg.Name, "reason", reason)
 	}
 	writeJSON(w, []byte(`{"model":`+strconv.Quote(m.cfg.Name)+`,"state":"`+action+"\"}\n"))
+}
+
+// reasonOf reads the operator's reason, which clients are told.
+func reasonOf(w http.ResponseWriter, r *http.Request) (string, error) {
+	said := struct {
+		Reason string `json:"reason"`
+	}{r.URL.Query().Get("reason")}
+	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 4096))
+	if err != nil {
+		return "", err
+	}
+	if len(b) > 0 {
+		if err := json.Unmarshal(b, &said); err != nil {
+			return "", err
+		}
+	}
+	if s := plain(said.Reason); s != "" {
+		return s, nil
+	}
+	return "by an operator", nil
 }
 
 // plain makes an operator's words fit for a log line and an error message.

@@ -12,7 +12,7 @@ import (
 
 // provenBytes is from how many bytes on a prompt that is surely over the limit is refused without being copied or counted. Below, a
 // refusal says the exact number.
-const provenBytes = 1 << 20
+const provenBytes = 512 << 10
 
 // encode turns the request's prompt into token ids, once. A prompt over the widest limit of the fleet is refused here, before its ids
 // are kept; which pair it fits is admission's question.

@@ -188,8 +188,8 @@ func TestRests(t *testing.T) {
 
 func TestKillSwitch(t *testing.T) {
 	d := open(t, fleettest.Honest('x'), func(c *Config, _ *fleettest.Pair) { c.Models[0].Name = "m" })
-	post := func(path string) answer {
-		r, err := http.NewRequest("POST", d.admin(path), nil)
+	post := func(path string, body ...string) answer {
+		r, err := http.NewRequest("POST", d.admin(path), strings.NewReader(strings.Join(body, "")))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -211,6 +211,16 @@ func TestKillSwitch(t *testing.T) {
 	if a := d.post("/v1/completions", complete("x", "")); a.status != 200 {
 		t.Errorf("%d %s", a.status, a.body)
 	}
+	for body, want := range map[string]string{`{"reason":"so"}`: "so", "": "by an operator"} {
+		post("/admin/models/m/off", body)
+		if a := d.post("/v1/completions", complete("x", "")); !strings.Contains(a.body, "switched off: "+want+`"`) {
+			t.Errorf("%s", a.body)
+		}
+	}
+	if a := post("/admin/models/m/off", "{"); a.status != 400 {
+		t.Errorf("broken JSON: %d", a.status)
+	}
+	post("/admin/models/m/on")
 	for _, p := range []string{"/admin/models/x/off", "/admin/models/m/delete", "/admin/models/m", "/admin/models/"} {
 		if a := post(p); a.status != 404 {
 			t.Errorf("%s: %d", p, a.status)

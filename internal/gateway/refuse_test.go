@@ -268,7 +268,7 @@ func TestOverLimitPromptCostsLittleMemory(t *testing.T) {
 		t.Skip("builds with checks allocate for themselves")
 	}
 	d := open(t, fleettest.Honest(), nil)
-	for _, size := range []int{1_000_000, 4 << 20} {
+	for _, size := range []int{400_000, 1_000_000, 4 << 20} {
 		body := complete(strings.Repeat("lorem ip", size/8), "")
 		r, err := http.NewRequest("POST", d.url("/v1/completions"), strings.NewReader(body))
 		if err != nil {

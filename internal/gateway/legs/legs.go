@@ -67,6 +67,7 @@ const (
 // parameters. Digest and Root are zero where an engine has none.
 type Handle struct {
 	State        HandleState
+	Why          string // of Foreign and Stale: which part of it says so; never a value
 	Pages        uint32 // 0: not said
 	Digest, Root [32]byte
 }
@@ -116,6 +117,10 @@ type LegBroke struct {
 	Verdict verdict.Verdict
 }
 
+// HeldFull: as much of decode's output lies with the adapter as may. What the engine says only at the end of a reply cannot be waited
+// for any longer without reading on: it is compared at the end.
+type HeldFull struct{}
+
 // LegEnd: a leg's marked end (natively its outcome, elsewhere [DONE] or a complete body). A stream that just ends is LegLost.
 type LegEnd struct{ Leg Leg }
 
@@ -142,6 +147,7 @@ func (LegBytes) event()   {}
 func (LegError) event()   {}
 func (LegBroke) event()   {}
 func (LegEnd) event()     {}
+func (HeldFull) event()   {}
 func (LegLost) event()    {}
 func (Deadline) event()   {}
 func (ClientGone) event() {}

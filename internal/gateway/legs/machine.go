@@ -36,7 +36,8 @@ type Machine struct {
 	observe  Needs // of these, a breach is noted and the reply goes on
 	state    State
 	legs     [numLegs]said
-	content  int // units that came from decode
+	content  int  // units that came from decode
+	full     bool // HeldFull
 	spoke    Needs
 	verdict  verdict.Verdict
 }
@@ -48,6 +49,7 @@ type said struct {
 	finish             Finish
 	handle             Handle
 	ended, lost        bool
+	no                 bool // it said no
 }
 
 // New starts the machine of an attempt. Needs in observe are only noted; natively it is empty.
@@ -86,7 +88,7 @@ func (m Machine) Step(e Event) (Machine, Action) {
 	if m.state == Refused || m.state == Completed {
 		return m.after(e)
 	}
-	if v, eject := m.hear(e); !v.IsZero() {
+	if v, eject := m.hear(e); !v.IsZero() && !m.overhear(e, &eject) {
 		return m.refuse(v, eject)
 	}
 	if m.state == Holding {
@@ -121,13 +123,73 @@ func (m Machine) end() (Machine, Action) {
 }
 
 // after is what comes for an attempt that has its verdict. Nothing changes the verdict; a refusal that comes behind a success
-// still says that the pair cannot be trusted.
+// still says that the pair cannot be trusted, and so does a reply behind prefill's refusal. Guards that only observe go on noting.
 func (m Machine) after(e Event) (Machine, Action) {
 	act := Action{Do: Swallow}
-	if le, ok := e.(LegError); ok && m.state == Completed {
-		act.Eject = le.Verdict.Code.About().Proof
+	switch e := e.(type) {
+	case LegError:
+		if m.state == Completed {
+			act.Eject = e.Verdict.Code.About().Proof
+		}
+	case LegBytes:
+		if m.engine != Native && e.Leg == Decode && m.state == Refused && m.legs[Prefill].no && !m.spoke.Has(PrefillVerdict) {
+			m.spoke |= Of(PrefillVerdict)
+			act.Eject = true
+		}
+	}
+	if m.state == Completed && m.observe != 0 {
+		if v, _ := m.hear(e); !v.IsZero() {
+			m.overhear(e, new(bool))
+		}
+		m.judge(m.row(End))
 	}
 	return m, act
+}
+
+// overhear takes a no that an event was by itself, from a foreign engine: it is noted under the need that it breaks, and reports
+// whether that need is only observed, so that the reply goes on.
+func (m *Machine) overhear(e Event, eject *bool) bool {
+	if m.engine == Native {
+		return false
+	}
+	var n Need
+	switch e := e.(type) {
+	case LegError:
+		if e.Leg == Decode {
+			return false // an error is the engine's own answer
+		}
+		n = PrefillVerdict
+		m.legs[Prefill].no = true
+		// Decode can have nothing to say about a prompt that prefill refused. A refusal alone, heard, is no incident.
+		*eject = *eject || m.content > 0
+		if !*eject && !m.observe.Has(n) {
+			return false
+		}
+	case LegLost:
+		if e.Leg == Decode {
+			return false
+		}
+		n = PrefillVerdict
+		if !m.observe.Has(n) {
+			return false
+		}
+	case LegBroke:
+		n = WireKept
+		if e.Leg == Prefill {
+			n = PrefillVerdict
+			m.legs[Prefill].ended = true
+		}
+	case LegUsage:
+		n = PromptAgree
+	case LegHandle:
+		n = PrefillHandle
+	case LegStatus, LegFinish, LegBytes, LegEnd:
+		n = WireKept
+	default:
+		return false
+	}
+	m.spoke |= Of(n)
+	return m.observe.Has(n)
 }
 
 func (m Machine) refuse(v verdict.Verdict, eject bool) (Machine, Action) {
@@ -188,6 +250,9 @@ func (m *Machine) hear(e Event) (v verdict.Verdict, eject bool) {
 		return m.hearNo(e)
 	case LegBroke:
 		return e.Verdict, false
+	case HeldFull:
+		m.full = true
+		return v, false
 	case LegEnd:
 		return m.say(e.Leg, "end", func(s *said) bool { s.ended = true; return true })
 	case LegLost:

@@ -90,6 +90,7 @@ const (
 	DecodeEnded                   // decode's marked end
 	FinishSaid                    // decode said why it ended
 	CompletionCounted             // decode says as many tokens as came
+	WireKept                      // decode's reply keeps the rules of its wire
 	numNeeds
 )
 
@@ -148,7 +149,11 @@ var needs = [numNeeds]need{
 		if p == 0 || d == 0 || p > 0 && d > 0 && p != d {
 			return broken("prompt tokens: prefill says %s, decode says %s", count(p), count(d))
 		}
-		return when(p > 0 && d > 0)
+		if m.legs[Prefill].ended && p < 0 || m.legs[Decode].ended && d < 0 {
+			return broken("prompt tokens: prefill says %s, decode says %s, and has ended", count(p), count(d))
+		}
+		// A reply that is longer than what may be held: decode's count is compared when it comes.
+		return when(p > 0 && (d > 0 || m.full && m.state == Holding))
 	}},
 	Digests: {"digests", guard.Hold, "digest of the token ids: prefill's = decode's = the plan's", "one SHA-256 over the ids", func(m *Machine) answer {
 		return m.compare("digests", func(h Handle) [32]byte { return h.Digest }, m.expect.Digest)
@@ -178,7 +183,7 @@ var needs = [numNeeds]need{
 		}
 		return agreed
 	}},
-	PrefillFinish: {"prefill-finish", guard.Hold, `prefill made its one token: finish "length", completion 1`, free, func(m *Machine) answer {
+	PrefillFinish: {"prefill-finish", guard.Hold, `prefill made its one token: completion 1, finish "length" (or "stop" where the first token ended the text)`, free, func(m *Machine) answer {
 		p := m.legs[Prefill]
 		if p.finish == NoFinish || p.completion < 0 {
 			if p.ended {
@@ -186,7 +191,8 @@ var needs = [numNeeds]need{
 			}
 			return waiting
 		}
-		if p.finish != Length || p.completion != 1 {
+		// With Mooncake a prefill that stops hands nothing over, so it is asked for a token whatever that is.
+		if p.completion != 1 || p.finish != Length && (p.finish != Stop || m.engine == VLLMMooncake) {
 			return broken("prefill finished with %q and %d tokens, not with \"length\" and 1", p.finish, p.completion)
 		}
 		return agreed
@@ -218,6 +224,9 @@ var needs = [numNeeds]need{
 		}
 		return when(d.ended)
 	}},
+	WireKept: {"wire", 0, "decode's reply keeps its wire's rules: one id, no error under 200, no empty success, [DONE] in its place", free, func(m *Machine) answer {
+		return agreed // a breach is an event of its own
+	}},
 }
 
 func when(ok bool) answer {
@@ -240,11 +249,18 @@ func (m *Machine) handle(l Leg) answer {
 	case Ours:
 		return agreed
 	case Foreign:
-		return broken("%s's handle belongs to another attempt or worker", l)
+		return broken("%s's handle belongs to another attempt or worker%s", l, why(m.legs[l].handle))
 	case Stale:
-		return broken("%s's handle is too old", l)
+		return broken("%s's handle is too old%s", l, why(m.legs[l].handle))
 	}
 	return waiting
+}
+
+func why(h Handle) string {
+	if h.Why == "" {
+		return ""
+	}
+	return ": " + h.Why
 }
 
 // compare holds a value of both handles against want, as far as they are there.
@@ -270,19 +286,19 @@ type row struct {
 // The table of contracts 6. A reply that is not streamed has one moment at which anything leaves, so it needs all of it there.
 var table = func() (t [numEngines][2][numPhases]row) {
 	last := Of(DecodeEnded, FinishSaid, CompletionCounted)
-	foreignLast := Of(DecodeEnded, FinishSaid)
+	foreignLast := Of(DecodeEnded, FinishSaid, WireKept)
 	first := [numEngines]Needs{
 		Native:       Of(PrefillVerdict, Sealed, PromptCounts, Digests, Roots, PageCounts),
 		VLLMNixl:     Of(StatusOK, PrefillVerdict, PrefillFinish, PrefillHandle, PromptAgree),
 		VLLMMooncake: Of(StatusOK, PrefillVerdict, PrefillFinish, PrefillHandle, PromptAgree),
-		SGLang:       Of(StatusOK, PrefillVerdict, PrefillFinish),
+		SGLang:       Of(StatusOK, PrefillVerdict, PrefillFinish, PromptAgree),
 		Plain:        Of(StatusOK),
 	}
 	end := [numEngines]Needs{
 		Native:       first[Native] | last,
 		VLLMNixl:     first[VLLMNixl] | foreignLast,
 		VLLMMooncake: first[VLLMMooncake] | foreignLast,
-		SGLang:       first[SGLang] | foreignLast | Of(PromptAgree),
+		SGLang:       first[SGLang] | foreignLast,
 		Plain:        first[Plain] | foreignLast,
 	}
 	for e := range numEngines {
