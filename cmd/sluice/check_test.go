@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,8 +26,8 @@ func checkCommand(t *testing.T, args ...string) (string, int) {
 	if err == nil {
 		return out.String(), 0
 	}
-	exit, ok := err.(exitError)
-	if !ok {
+	var exit exitError
+	if !errors.As(err, &exit) {
 		t.Fatalf("%v: no exit code", err)
 	}
 	if exit.err != nil {
@@ -100,8 +101,8 @@ func TestAdvisoriesFromTheCommandLine(t *testing.T) {
 		c.SetArgs(args)
 		code := 0
 		if err := c.Execute(); err != nil {
-			exit, ok := err.(exitError)
-			if !ok {
+			var exit exitError
+			if !errors.As(err, &exit) {
 				t.Fatalf("%v: no exit code", err)
 			}
 			code = exit.code

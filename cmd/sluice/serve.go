@@ -13,6 +13,7 @@ import (
 	"github.com/sluicekv/sluice/internal/gateway"
 	"github.com/sluicekv/sluice/internal/kernel"
 	"github.com/sluicekv/sluice/internal/keyring"
+	"github.com/sluicekv/sluice/internal/mac"
 	"github.com/sluicekv/sluice/internal/wire"
 	"github.com/sluicekv/sluice/internal/worker"
 )
@@ -124,7 +125,7 @@ func (s *serveSettings) run(ctx context.Context, out io.Writer) error {
 	}
 
 	printDoor(out, g)
-	fmt.Fprintf(out, "  model   %s (%s of weights, kernels %s)\n", mc.Name, capacity.Bytes(m.WeightBytes()), kernel.Path())
+	fmt.Fprintf(out, "  model   %s (%s of weights), kernels %s, MACs %s\n", mc.Name, capacity.Bytes(m.WeightBytes()), kernel.Path(), mac.Path())
 	for _, role := range []capacity.Role{capacity.Prefill, capacity.Decode} {
 		w := legs[role]
 		facts, st := w.Facts(), w.Pool().Stats()

@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluicekv/sluice/internal/guard"
+	"github.com/sluicekv/sluice/internal/kernel"
+	"github.com/sluicekv/sluice/internal/mac"
 )
 
 // version is set by the Makefile from git describe; a plain go build has the module's.
@@ -32,10 +34,10 @@ func versionString() string {
 func newVersionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Print the version, the platform and the numeric path of the kernels",
+		Short: "Print the version, the platform and the paths that the kernels and MACs take on this machine",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(c.OutOrStdout(), "sluice %s %s/%s %s\n", versionString(), runtime.GOOS, runtime.GOARCH, runtime.Version())
+			_, err := fmt.Fprintf(c.OutOrStdout(), "sluice %s %s/%s %s, kernels %s, MACs %s\n", versionString(), runtime.GOOS, runtime.GOARCH, runtime.Version(), kernel.Path(), mac.Path())
 			return err
 		},
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/sluicekv/sluice/internal/capacity"
 	"github.com/sluicekv/sluice/internal/kernel"
 	"github.com/sluicekv/sluice/internal/llm"
+	"github.com/sluicekv/sluice/internal/mac"
 	"github.com/sluicekv/sluice/internal/wire"
 	"github.com/sluicekv/sluice/internal/worker"
 )
@@ -170,7 +171,7 @@ func (s *modelSettings) workerConfig(m *llm.Model, role capacity.Role, sharing i
 func printLeg(out io.Writer, m *llm.Model, w *worker.Worker, began time.Time) {
 	f := w.Facts()
 	st := w.Pool().Stats()
-	fmt.Fprintf(out, "  model   %s, %s of weights, kernels %s\n", m.Config().Name, capacity.Bytes(m.WeightBytes()), kernel.Path())
+	fmt.Fprintf(out, "  model   %s, %s of weights, kernels %s, MACs %s\n", m.Config().Name, capacity.Bytes(m.WeightBytes()), kernel.Path(), mac.Path())
 	fmt.Fprintf(out, "  %-7s pool %d tokens (%d pages of %d, %s), context %d\n", f.Role, f.PoolTokens, st.Total, f.PageSize,
 		capacity.Bytes(int64(st.Total)*int64(st.PageBytes)), f.Context)
 	fmt.Fprintf(out, "  ready   in %s\n", time.Since(began).Round(time.Millisecond))
