@@ -56,7 +56,7 @@ func (f *fakeWorker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			} `json:"sampling_params"`
 		}
 		if json.Unmarshal(b, &q) != nil || q.Params.Max != 1 || q.Stream || q.Room == 0 || q.Room > 1<<63-1 {
-			http.Error(w, "bad", 422)
+			http.Error(w, "bad", http.StatusUnprocessableEntity)
 			return
 		}
 		f.prompts.Store(len(q.IDs), q.Room)
@@ -72,7 +72,7 @@ func (f *fakeWorker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				fmt.Fprint(w, `{"text":"","meta_info":{"prompt_tokens":1,"completion_tokens":1,"finish_reason":{"type":"length","length":0}}}`)
 				return
 			}
-			w.WriteHeader(400)
+			w.WriteHeader(http.StatusBadRequest)
 			fmt.Fprint(w, `{"error":{"message":"Input length exceeds the maximum allowed length"}}`)
 			return
 		}

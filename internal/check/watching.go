@@ -110,8 +110,8 @@ func watch(ctx context.Context, o Options, stdin io.Reader, stdout, stderr io.Wr
 	go func() { served <- srv.Serve(l) }()
 	fmt.Fprintf(stderr, "watching; metrics on http://%s/metrics\n", l.Addr())
 	defer func() {
-		srv.Close()
-		if err := <-served; err != nil && !errors.Is(err, http.ErrServerClosed) {
+		err := srv.Close()
+		if err := errors.Join(err, <-served); err != nil && !errors.Is(err, http.ErrServerClosed) {
 			fmt.Fprintln(stderr, "sluice check: metrics:", err)
 		}
 	}()

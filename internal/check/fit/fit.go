@@ -3,6 +3,7 @@ package fit
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 
 	"github.com/sluicekv/sluice/internal/capacity"
@@ -30,8 +31,10 @@ type Input struct {
 // FromNode takes the figures out of a node's facts.
 func FromNode(n *facts.Node, want int) Input {
 	f := func(k facts.Key) float64 {
-		var v float64
-		fmt.Sscanf(n.Text(k), "%g", &v)
+		v, err := strconv.ParseFloat(n.Text(k), 64)
+		if err != nil {
+			return 0 // not known
+		}
 		return v
 	}
 	in := Input{Node: n.Capacity(0), Want: want, TP: max(n.Int(facts.TP), 1), Fraction: f(facts.MemFraction), TotalGiB: f(facts.TotalGB),
@@ -127,7 +130,7 @@ func Derive(in Input) (p Plan) {
 	have := float64(f.PoolTokens) * p.PerToken / GiB
 	short := needGiB - have
 	say("the pool has %d x %.0f bytes = %.2f GiB: %.2f GiB short", f.PoolTokens, p.PerToken, have, short)
-	p.options(in, need, needGiB, have, short)
+	p.options(in, need, have, short)
 	return p
 }
 
@@ -141,7 +144,7 @@ func nameOr(s, other string) string {
 // headroom is the memory that an engine needs beside weights, pool and graphs, a guess that is shown as one.
 const headroom = 2.0
 
-func (p *Plan) options(in Input, need int, needGiB, have, short float64) {
+func (p *Plan) options(in Input, need int, have, short float64) {
 	f := in.Node
 	vllm := strings.HasPrefix(f.Engine, "vllm")
 	frac := "--mem-fraction-static"

@@ -55,8 +55,8 @@ func Load(file string) (Shape, error) {
 		if err != nil {
 			return Shape{}, err
 		}
-		defer g.Close()
-		return fromGGUF(g)
+		s, err := fromGGUF(g)
+		return s, errors.Join(err, g.Close())
 	}
 	if st.Size() > maxConfig {
 		return Shape{}, fmt.Errorf("%s: %d bytes; a config.json has at most %d", file, st.Size(), maxConfig)

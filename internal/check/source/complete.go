@@ -48,7 +48,7 @@ func versionOfName(name, engine string) string {
 		return v
 	}
 	if engine != "" {
-		if v, _, ok := versionAfter(strings.NewReplacer("-", " ", "_", " ").Replace(name), engine); ok && strings.Count(v, ".") >= 2 {
+		if v := versionAfter(strings.NewReplacer("-", " ", "_", " ").Replace(name), engine); strings.Count(v, ".") >= 2 {
 			return v
 		}
 	}

@@ -205,7 +205,7 @@ func askOne(ctx context.Context, c *http.Client, t target, o Options) *facts.Nod
 	defer cancel()
 
 	var unreached error
-	read := func(path string, quiet bool, into func(answer) error) bool {
+	read := func(path string, into func(answer) error) bool {
 		if unreached != nil {
 			return false
 		}
@@ -220,13 +220,13 @@ func askOne(ctx context.Context, c *http.Client, t target, o Options) *facts.Nod
 			n.Note(at, true, "%v", a.err)
 			return false
 		case a.status == http.StatusUnauthorized || a.status == http.StatusForbidden:
-			n.Note(at, !quiet, "asks for a key (HTTP %d); give one with --api-key-file", a.status)
+			n.Note(at, false, "asks for a key (HTTP %d); give one with --api-key-file", a.status)
 			n.Put(facts.APIKey, "true", at, facts.Part)
 			return false
 		case a.status == http.StatusNotFound || a.status == http.StatusMethodNotAllowed:
 			return false
 		case a.status != http.StatusOK:
-			n.Note(at, !quiet, "answers HTTP %d", a.status)
+			n.Note(at, false, "answers HTTP %d", a.status)
 			return false
 		}
 		if err := into(a); err != nil {
@@ -234,22 +234,22 @@ func askOne(ctx context.Context, c *http.Client, t target, o Options) *facts.Nod
 			if what == "" {
 				what = "no content type"
 			}
-			n.Note(at, !quiet, "answers %d bytes (%s) that cannot be read: %v", len(a.body), what, err)
+			n.Note(at, false, "answers %d bytes (%s) that cannot be read: %v", len(a.body), what, err)
 			return false
 		}
 		return true
 	}
 	body := func(a answer) error { return readBody(n, a.body, facts.Source{Name: a.url}) }
-	info := read("/server_info", true, body) || read("/get_server_info", true, body)
-	models := read("/v1/models", true, body)
-	read("/model_info", true, func(a answer) error {
+	info := read("/server_info", body) || read("/get_server_info", body)
+	models := read("/v1/models", body)
+	read("/model_info", func(a answer) error {
 		err := body(a)
 		if errors.Is(err, errNoFacts) {
 			return nil
 		}
 		return err
 	})
-	metrics := read("/metrics", true, func(a answer) error {
+	metrics := read("/metrics", func(a answer) error {
 		lines, err := readMetrics(n, bytes.NewReader(a.body), a.url)
 		if err == nil && lines == 0 {
 			err = errors.New("no metric of SGLang or vLLM is in it")
@@ -257,7 +257,7 @@ func askOne(ctx context.Context, c *http.Client, t target, o Options) *facts.Nod
 		return err
 	})
 	if !info && n.Text(facts.Engine) != "sglang" {
-		read("/version", true, func(a answer) error {
+		read("/version", func(a answer) error {
 			err := body(a)
 			if errors.Is(err, errNoFacts) {
 				return nil

@@ -93,7 +93,9 @@ func TestBadAnswersAreSaid(t *testing.T) {
 		url    string
 		want   string
 	}{
-		"redirect": {server: mux(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://elsewhere/x?k=v", 302) }), want: "redirects to http://elsewhere/x; redirects are not followed"},
+		"redirect": {server: mux(func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://elsewhere/x?k=v", http.StatusFound)
+		}), want: "redirects to http://elsewhere/x; redirects are not followed"},
 		"non-JSON": {server: mux(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/html")
 			fmt.Fprint(w, "<html>")
@@ -120,8 +122,8 @@ func TestBadAnswersAreSaid(t *testing.T) {
 				}
 			}
 		}), want: "longer than 32 MiB"},
-		"key":         {server: mux(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) }), want: "asks for a key (HTTP 401)"},
-		"broken":      {server: mux(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(502) }), want: "answers HTTP 502"},
+		"key":         {server: mux(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }), want: "asks for a key (HTTP 401)"},
+		"broken":      {server: mux(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }), want: "answers HTTP 502"},
 		"no engine":   {server: mux(http.NotFound), want: "answers none of /server_info, /v1/models and /metrics"},
 		"half":        {server: mux(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"max_total_num_tokens":10`) }), want: "cannot be read: no JSON object: unexpected end"},
 		"self-signed": {url: tlsServer.URL, want: "signed by an authority that is not known here"},

@@ -68,7 +68,7 @@ func (s *logScan) sglang(st *stream, b []byte, at facts.Source) bool {
 		s.current(st, "sglang").Starts = true
 		return true
 	case bytes.Contains(b, []byte("glang")):
-		if v, _, ok := versionAfter(string(b), "sglang"); ok && v != "" && !bytes.Contains(b, []byte("router")) {
+		if v := versionAfter(string(b), "sglang"); v != "" && !bytes.Contains(b, []byte("router")) {
 			s.current(st, "sglang").Put(facts.Version, v, at, facts.Part)
 			return true
 		}

@@ -15,7 +15,7 @@ func (s *logScan) vllm(st *stream, b []byte, at facts.Source) (hit bool) {
 	case bytes.Contains(b, []byte("KV cache size:")):
 		if i := bytes.Index(b, []byte("KV cache size:")); i >= 0 {
 			if v, ok := intAfter(b[i:], "KV cache size:"); ok {
-				n := s.vllmSummary(st, at)
+				n := s.vllmSummary(st)
 				n.PutRank(facts.Pool, strconv.Itoa(v), at, facts.Said, coreRank(b))
 				hit = true
 			}
@@ -24,7 +24,7 @@ func (s *logScan) vllm(st *stream, b []byte, at facts.Source) (hit bool) {
 		// "# GPU blocks: 5691, # CPU blocks: 2048"; a line with CPU blocks alone is the CPU's.
 		if i := bytes.Index(b, []byte("# ")); i >= 0 {
 			if v, ok := intAfter(b[i:], " blocks: "); ok {
-				n := s.vllmSummary(st, at)
+				n := s.vllmSummary(st)
 				n.blocks, n.blocksAt = v, at
 				hit = true
 			}
@@ -103,7 +103,7 @@ func (s *logScan) vllm(st *stream, b []byte, at facts.Source) (hit bool) {
 		n.Put(facts.PD, "true", at, facts.Part)
 		hit = true
 	case bytes.Contains(b, []byte("vllm")):
-		if v, _, ok := versionAfter(string(b), "vllm"); ok && v != "" {
+		if v := versionAfter(string(b), "vllm"); v != "" {
 			s.current(st, "vllm").Put(facts.Version, v, at, facts.Part)
 			hit = true
 		}
@@ -124,7 +124,7 @@ func (s *logScan) vllm(st *stream, b []byte, at facts.Source) (hit bool) {
 }
 
 // vllmSummary finds the node of a pool line. vLLM prints it once a start (once a data-parallel rank: the smallest counts).
-func (s *logScan) vllmSummary(st *stream, at facts.Source) *scanNode {
+func (s *logScan) vllmSummary(st *stream) *scanNode {
 	n := s.current(st, "vllm")
 	n.pools[""]++
 	return n

@@ -115,7 +115,7 @@ func (w *walk) dive(n *yaml.Node, name, key string, depth int) {
 			w.dive(c, name, key, depth+1)
 		}
 	case yaml.MappingNode:
-		if w.container(n, name, key) {
+		if w.container(n, name) {
 			return
 		}
 		for i := 0; i+1 < len(n.Content); i += 2 {
@@ -137,7 +137,7 @@ func (w *walk) dive(n *yaml.Node, name, key string, depth int) {
 }
 
 // container reads a mapping with an image, a command or arguments, if they start an engine.
-func (w *walk) container(n *yaml.Node, name, key string) bool {
+func (w *walk) container(n *yaml.Node, name string) bool {
 	image := field(n, "image")
 	cmd, args := field(n, "command"), field(n, "args")
 	if args == nil {

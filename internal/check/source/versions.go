@@ -5,13 +5,13 @@ import (
 )
 
 // versionAfter reads a version that follows the name of an engine: sglang==0.5.19, lmsysorg/sglang:v0.5.19-cu126,
-// "SGLang 0.5.19", vllm-openai:v0.11.0. tag is the rest of an image tag that is no version (latest, nightly-dev-2026…).
-func versionAfter(s, name string) (version, tag string, ok bool) {
+// "SGLang 0.5.19", vllm-openai:v0.11.0. "" if none does.
+func versionAfter(s, name string) string {
 	l := strings.ToLower(s)
 	for off := 0; ; {
 		i := strings.Index(l[off:], name)
 		if i < 0 {
-			return "", tag, tag != ""
+			return ""
 		}
 		start, end := off+i, off+i+len(name)
 		off = end
@@ -37,12 +37,7 @@ func versionAfter(s, name string) (version, tag string, ok bool) {
 			continue
 		}
 		if v := leadingVersion(r[j:]); v != "" {
-			return v, "", true
-		}
-		if r[0] == ':' { // an image tag without a version
-			if t := token([]byte(r[1:])); t != "" {
-				tag = t
-			}
+			return v
 		}
 	}
 }
