@@ -119,9 +119,6 @@ func (c *control) plan(f wire.Plan) error {
 	if p.Session == c.conn.Own().Session {
 		c.seq = max(c.seq, p.Seq)
 	}
-	if v.IsZero() && w.draining.Load() {
-		v = verdict.Of(verdict.ShuttingDown, verdict.Open, "%s %s is draining", w.cfg.Role, w.cfg.Name)
-	}
 	if v.IsZero() {
 		t.Verdict().Conflict = invariant.Conflict[verdict.Verdict]("verdict of attempt " + p.Attempt.String())
 		if w.cfg.Role == capacity.Decode {

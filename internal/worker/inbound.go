@@ -34,15 +34,20 @@ func (w *Worker) serveData(conn dataLink) {
 	in := &inbound{w: w, conn: conn, attempts: map[attempt.ID]*decodeAttempt{}}
 	in.exact = conn.Own().Path != "" && conn.Peer().Path == conn.Own().Path
 	in.out = newOutbox(w.cfg.Limits.Outbox, func() { conn.Close() })
-	w.counters.dataLinks.Add(1)
-	defer w.counters.dataLinks.Add(-1)
+	if !w.enterData(in) {
+		w.log.Warn("data link refused", "prefill", conn.Peer().Name, "links", w.cfg.Limits.DataLinks)
+		conn.Close()
+		return
+	}
 	w.running.Go(func() {
 		if in.out.run(conn.Send) != nil {
 			conn.Close()
 		}
+		w.farewell(conn)
 	})
 	err := in.read()
 	in.out.close()
+	w.leaveData(in)
 	if errors.Is(err, errStrays) || brokeWire(err) {
 		w.counters.linksBroken.Add(1)
 		w.log.Warn("data link broken", "prefill", conn.Peer().Name, "error", err)

@@ -12,6 +12,7 @@ import (
 	"github.com/sluicekv/sluice/internal/capacity"
 	"github.com/sluicekv/sluice/internal/handoff"
 	"github.com/sluicekv/sluice/internal/handoff/trace"
+	"github.com/sluicekv/sluice/internal/transport/tcp"
 	"github.com/sluicekv/sluice/internal/verdict"
 	"github.com/sluicekv/sluice/internal/wire"
 )
@@ -408,4 +409,26 @@ func TestAnAttemptIsItsGatewaysAlone(t *testing.T) {
 func (d *door) close() {
 	d.prefill.close()
 	d.decode.close()
+}
+
+func TestLinksAreBounded(t *testing.T) {
+	r := newRig(t, func(_ capacity.Role, c *Config) { c.Limits.Controls, c.Limits.DataLinks = 1, 1 })
+	d := r.door("g0")
+	served(t, d.call(needle("FIRST", 100)).run())
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	l, err := tcp.DialControl(ctx, r.decode.Addr().String(), tcp.Config{
+		Identity: r.ids["g1"], Hello: wire.Hello{Role: wire.RoleGateway, Name: "g1", Boot: 7}, Trust: r.fleet.Trust(wire.RoleDecode),
+	})
+	if err == nil {
+		_, err = l.Recv()
+		l.Close()
+	}
+	if err == nil {
+		t.Error("a second gateway was let in")
+	}
+	li := newLiar(t, r)
+	<-li.link.Done()
+	served(t, d.call(needle("SECOND", 100)).run())
+	r.clean()
 }

@@ -38,9 +38,10 @@ type table struct {
 	settled map[attempt.ID]past
 	ring    []attempt.ID // of settled, oldest at next once it is full
 	next    int
-	idle    chan struct{} // closed when nothing lives; nil when nobody waits
-	count   uint64        // settled since boot
-	telling int           // settled, and the gateway is being told
+	idle    chan struct{}   // closed when nothing lives; nil when nobody waits
+	count   uint64          // settled since boot
+	telling int             // settled, and the gateway is being told
+	closed  verdict.Verdict // what a new attempt gets; zero while there is room for one
 }
 
 func newTable(live, settled int) *table {
@@ -52,6 +53,9 @@ func (t *table) add(d driver) verdict.Verdict {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	id := d.ident()
+	if !t.closed.IsZero() {
+		return t.closed
+	}
 	if _, ok := t.live[id]; ok {
 		return verdict.Of(verdict.PlanRefused, verdict.Open, "attempt %s is under way already", id)
 	}
@@ -63,6 +67,13 @@ func (t *table) add(d driver) verdict.Verdict {
 	}
 	t.live[id] = d
 	return verdict.Verdict{}
+}
+
+// shut lets no attempt in any more: each gets v.
+func (t *table) shut(v verdict.Verdict) {
+	t.mu.Lock()
+	t.closed = v
+	t.mu.Unlock()
 }
 
 // find returns the live attempt, or what is remembered of a settled one.

@@ -53,10 +53,10 @@ type Worker struct {
 	draining atomic.Bool
 	closing  sync.Once
 
-	mu       sync.Mutex
-	gateways map[*control]struct{}
-	inbound  int
-	closed   bool
+	mu           sync.Mutex
+	gateways     map[*control]struct{}
+	prefillLinks map[*inbound]struct{} // of decode
+	closed       bool
 }
 
 // New checks the configuration, compares the pool with the context (a capacity.Shortfall when it cannot hold it), and takes the pool's
@@ -89,7 +89,7 @@ func New(cfg Config) (*Worker, error) {
 	cfg.Limits = cfg.Limits.filled()
 	w := &Worker{
 		cfg: cfg, boot: cfg.Boot, model: cfg.Model.Fingerprint(), vocab: cfg.Model.Config().Vocab,
-		geometry: cfg.Model.Geometry(cfg.PageTokens), gateways: map[*control]struct{}{},
+		geometry: cfg.Model.Geometry(cfg.PageTokens), gateways: map[*control]struct{}{}, prefillLinks: map[*inbound]struct{}{},
 		log: cfg.Log.With("worker", cfg.Name, "role", string(cfg.Role)),
 	}
 	facts, err := capacity.CheckStart(capacity.Facts{
@@ -180,25 +180,7 @@ func (w *Worker) acceptData() {
 		if err != nil {
 			return
 		}
-		w.mu.Lock()
-		full := w.inbound >= w.cfg.Limits.DataLinks
-		if !full {
-			w.inbound++
-		}
-		w.mu.Unlock()
-		if full {
-			w.log.Warn("data link refused: too many", "links", w.cfg.Limits.DataLinks)
-			l.Close()
-			continue
-		}
-		w.running.Go(func() {
-			stop := context.AfterFunc(w.ctx, func() { l.Close() })
-			defer stop()
-			w.serveData(l)
-			w.mu.Lock()
-			w.inbound--
-			w.mu.Unlock()
-		})
+		w.running.Go(func() { w.serveData(l) })
 	}
 }
 
@@ -220,6 +202,25 @@ func (w *Worker) leave(c *control) {
 	defer w.mu.Unlock()
 	delete(w.gateways, c)
 	w.counters.controls.Add(-1)
+}
+
+// enterData makes a prefill worker's link known.
+func (w *Worker) enterData(in *inbound) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed || len(w.prefillLinks) >= w.cfg.Limits.DataLinks {
+		return false
+	}
+	w.prefillLinks[in] = struct{}{}
+	w.counters.dataLinks.Add(1)
+	return true
+}
+
+func (w *Worker) leaveData(in *inbound) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.prefillLinks, in)
+	w.counters.dataLinks.Add(-1)
 }
 
 // Addr is the control socket's address, DataAddr the data socket's (nil for prefill).
@@ -260,6 +261,7 @@ func (w *Worker) pageWait(p admission.Plan) time.Duration {
 // Drain refuses new plans and lets those under way end, until ctx is done; what is left then ends as shutting down. It returns once every
 // attempt is settled, with ctx's error if any had to be ended.
 func (w *Worker) Drain(ctx context.Context) error {
+	w.table.shut(w.shuttingDown(verdict.Open))
 	if !w.draining.Swap(true) {
 		w.mu.Lock()
 		for c := range w.gateways {
@@ -278,8 +280,12 @@ func (w *Worker) Drain(ctx context.Context) error {
 	return fmt.Errorf("worker: %s did not drain in time: %w", w.cfg.Name, context.Cause(ctx))
 }
 
+func (w *Worker) shuttingDown(l verdict.Layer) verdict.Verdict {
+	return verdict.Of(verdict.ShuttingDown, l, "%s %s is shutting down", w.cfg.Role, w.cfg.Name)
+}
+
 func (w *Worker) abortAll() {
-	v := verdict.Of(verdict.ShuttingDown, verdict.Decode, "%s %s is shutting down", w.cfg.Role, w.cfg.Name)
+	v := w.shuttingDown(verdict.Decode)
 	if w.cfg.Role == capacity.Prefill {
 		v = v.At(verdict.Prefill)
 	}
@@ -299,6 +305,7 @@ func (w *Worker) farewell(l interface{ Shutdown(context.Context) error }) {
 func (w *Worker) Close() (err error) {
 	w.closing.Do(func() {
 		w.draining.Store(true)
+		w.table.shut(w.shuttingDown(verdict.Open))
 		w.mu.Lock()
 		w.closed = true
 		w.mu.Unlock()
@@ -314,6 +321,9 @@ func (w *Worker) Close() (err error) {
 		w.mu.Lock()
 		for c := range w.gateways {
 			c.out.close() // its goroutine sends what is left and then shuts the link down, which ends the reader
+		}
+		for in := range w.prefillLinks {
+			in.out.close()
 		}
 		w.mu.Unlock()
 		w.links.close()
