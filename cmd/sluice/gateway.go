@@ -44,6 +44,7 @@ func (s *doorSettings) door() (gateway.Config, error) {
 type gatewaySettings struct {
 	doorSettings
 	runSettings
+	traceSettings
 	guardSettings
 	name, keys string
 }
@@ -82,6 +83,7 @@ The other settings of the file are the flags below, with _ for -.`,
 	fs.StringVar(&s.keys, "keys", "", "`DIR` with NAME.key and fleet.pub, made by sluice keys")
 	s.doorSettings.register(fs)
 	s.runSettings.register(fs)
+	s.traceSettings.register(fs)
 	s.guardSettings.register(fs)
 	return c
 }
@@ -125,6 +127,12 @@ func (s *gatewaySettings) run(ctx context.Context, out io.Writer, models []model
 		}
 		cfg.Models = append(cfg.Models, mc)
 	}
+	recorder, closeTrace, err := s.recorder()
+	if err != nil {
+		return err
+	}
+	defer closeTrace()
+	cfg.Trace = recorder
 	g, err := gateway.New(cfg)
 	if err != nil {
 		return err

@@ -22,6 +22,7 @@ type serveSettings struct {
 	doorSettings
 	modelSettings
 	runSettings
+	traceSettings
 	guardSettings
 	encrypt bool
 }
@@ -52,6 +53,7 @@ The first Ctrl-C drains: streams in flight finish, new requests get 503. A secon
 	s.modelSettings.register(fs)
 	fs.BoolVar(&s.encrypt, "encrypt-data", false, "encrypt the data link too (TLS 1.3)")
 	s.runSettings.register(fs)
+	s.traceSettings.register(fs)
 	s.guardSettings.register(fs)
 	return c
 }
@@ -79,6 +81,12 @@ func (s *serveSettings) run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 
+	recorder, closeTrace, err := s.recorder()
+	if err != nil {
+		return err
+	}
+	defer closeTrace()
+
 	const prefillName, decodeName, gatewayName = "prefill", "decode", "gateway"
 	fleet, ids := keyring.Ephemeral(keyring.Node{Name: prefillName, Role: wire.RolePrefill},
 		keyring.Node{Name: decodeName, Role: wire.RoleDecode}, keyring.Node{Name: gatewayName, Role: wire.RoleGateway})
@@ -94,7 +102,7 @@ func (s *serveSettings) run(ctx context.Context, out io.Writer) error {
 			return err
 		}
 		cfg.Name, cfg.Listen, cfg.Identity, cfg.Fleet = name, "127.0.0.1:0", ids[name], fleet
-		cfg.EncryptData, cfg.Log = s.encrypt, log
+		cfg.EncryptData, cfg.Log, cfg.Trace = s.encrypt, log, recorder
 		if role == capacity.Decode {
 			cfg.Data = "127.0.0.1:0"
 		}
@@ -108,6 +116,7 @@ func (s *serveSettings) run(ctx context.Context, out io.Writer) error {
 		}
 		mc.Workers = append(mc.Workers, gateway.WorkerAddr{Name: name, Role: role, Addr: w.Addr().String()})
 	}
+	door.Trace = recorder
 	door.Models, door.Identity, door.Keys, door.Log = []gateway.ModelConfig{mc}, ids[gatewayName], fleet, log
 	g, err := gateway.New(door)
 	if err != nil {

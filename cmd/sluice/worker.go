@@ -21,6 +21,7 @@ import (
 type workerSettings struct {
 	modelSettings
 	runSettings
+	traceSettings
 	guardSettings
 	role, name, listen, data, advertise, keys string
 	encrypt                                   bool
@@ -59,6 +60,7 @@ A worker whose pool cannot hold its context does not start.`,
 	fs.BoolVar(&s.encrypt, "encrypt-data", false, "encrypt the data links too (TLS 1.3); every worker of a fleet must agree")
 	s.modelSettings.register(fs)
 	s.runSettings.register(fs)
+	s.traceSettings.register(fs)
 	s.guardSettings.register(fs)
 	return c
 }
@@ -107,14 +109,20 @@ func (s *workerSettings) run(ctx context.Context, out io.Writer) error {
 	}
 	cfg.Name, cfg.Listen, cfg.Data, cfg.Advertise = s.name, s.listen, s.data, s.advertise
 	cfg.Identity, cfg.Fleet, cfg.EncryptData, cfg.Log = id, fleet, s.encrypt, log
+	recorder, closeTrace, err := s.recorder()
+	if err != nil {
+		return err
+	}
+	defer closeTrace()
+	cfg.Trace = recorder
 	w, err := worker.New(cfg)
 	if err != nil {
 		return err
 	}
+	defer w.Close()
 	if err := w.Start(); err != nil {
 		return err
 	}
-	defer w.Close()
 	fmt.Fprintf(out, "sluice worker %s (%s): control on %s", s.name, role, w.Addr())
 	if d := w.DataAddr(); d != nil {
 		fmt.Fprintf(out, ", data on %s", d)
