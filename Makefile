@@ -51,6 +51,15 @@ vuln: ## govulncheck (needs the public vulnerability database, so it is not part
 generate: ## Regenerate the assembly
 	$(GO) generate ./...
 
+.PHONY: e2e-check-vllm
+e2e-check-vllm: build ## sluice check against a real vLLM CPU worker (downloads it; minutes and gigabytes; environment in .cache/)
+	bench/check/vllm_live.sh
+
+.PHONY: bench-check
+bench-check: ## sluice check on a 1 GB log and on 1,000 fake workers
+	bench/check/log.sh
+	$(GO) test -run '^$$' -bench . -benchtime 1x ./internal/check/...
+
 .PHONY: drill
 drill: build build-unsafe ## The incident on content: every lie against all guards, then against each guard alone and none
 	bin/sluice drill incident
