@@ -32,6 +32,9 @@ type group struct {
 // compared reports whether THE comparison is made for an engine: not for routers and for engines of which only the
 // version is looked at.
 func compared(n *facts.Node) bool {
+	if n.Int(facts.NodeRank) > 0 { // a further machine of a node whose first one speaks for it
+		return false
+	}
 	switch n.Text(facts.Engine) {
 	case "sglang", "vllm", "native", "":
 		return true
@@ -115,6 +118,7 @@ func (f *Fleet) Check() []Finding {
 	for _, n := range f.serving() {
 		f.capacity(c, n)
 	}
+	f.followers(c)
 	for _, g := range f.groups {
 		f.pairs(c, g)
 	}
@@ -123,6 +127,20 @@ func (f *Fleet) Check() []Finding {
 	c.fs = append(c.fs, f.Probes...)
 	Sort(c.fs)
 	return c.fs
+}
+
+// followers reports further machines of a node whose first machine was not seen.
+func (f *Fleet) followers(c *collector) {
+	first := map[string]bool{}
+	for _, n := range f.serving() {
+		first[n.Group()] = true
+	}
+	for _, n := range f.Nodes {
+		if r := n.Int(facts.NodeRank); r > 0 && !first[n.Group()] {
+			c.add(MissingFact, Medium, n.Name, n.At(facts.NodeRank).String(), "give the log of the node's first machine (node rank 0), which states pool and context",
+				"this is machine %d of a node whose first machine was not seen: nothing was compared", r).Blind = true
+		}
+	}
 }
 
 // release is what is known of a node's release.

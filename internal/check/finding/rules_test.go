@@ -132,6 +132,7 @@ func TestEachRule(t *testing.T) {
 		"own build":       {fleet(node("p", set(goodP, "version=0.5.23+acme")), node("d", goodD)), VersionUncertain, Medium, "build of somebody's own"},
 		"newer":           {fleet(node("p", set(goodP, "version=0.6.1")), node("d", goodD)), VersionUncertain, Low, "newer than the releases"},
 		"no page size":    {fleet(node("p", goodP), node("d", set(goodD, "page_size="))), MissingFact, Low, "page_size is not known: it was not compared with the prefill leg's"},
+		"follower":        {fleet(node("p", set(goodP, "node_rank=1"))), MissingFact, Medium, "first machine was not seen"},
 		"one leg":         {fleet(node("p", goodP)), OneLeg, Low, "no decode node"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -218,6 +219,12 @@ func TestTheProbeDecides(t *testing.T) {
 func TestNodesOfOtherModelsAreNotCompared(t *testing.T) {
 	m := check(fleet(node("p", goodP), node("d", goodD), node("p2", set(goodP, "model=other", "page_size=16", "context=100000")), node("d2", set(goodD, "model=other", "page_size=16", "context=100000"))))
 	for id, f := range m {
+		t.Errorf("%s: %s", id, f.Message)
+	}
+}
+
+func TestAFollowerWithItsFirstMachineIsNoNodeOfItsOwn(t *testing.T) {
+	for id, f := range check(fleet(node("p", goodP), node("p-1", set(goodP, "node_rank=1", "pool_tokens=", "context=")), node("d", goodD))) {
 		t.Errorf("%s: %s", id, f.Message)
 	}
 }

@@ -49,6 +49,7 @@ type scanNode struct {
 	place    string         // host:port:node_rank of the arguments
 	pools    map[string]int // summary lines seen, by rank
 	poolAt   time.Time      // of the last summary line
+	said     map[string]int // their pools, by rank
 	caches   map[string]int // cache lines seen, by full rank
 	blocks   int            // vLLM: blocks without a page size
 	blocksAt facts.Source   //
@@ -246,7 +247,7 @@ func (s *logScan) begin(st *stream, engine string) *scanNode {
 	if st.who != "" {
 		name = st.who
 	}
-	n := &scanNode{Node: &facts.Node{Name: name}, engine: engine, pools: map[string]int{}, caches: map[string]int{}}
+	n := &scanNode{Node: &facts.Node{Name: name}, engine: engine, pools: map[string]int{}, said: map[string]int{}, caches: map[string]int{}}
 	st.nodes = append(st.nodes, n)
 	return n
 }
@@ -256,7 +257,7 @@ func (s *logScan) newBoot(n *scanNode, at facts.Source) {
 	pool := n.Int(facts.Pool)
 	n.Boots = append(n.Boots, facts.Boot{At: n.args, Pool: pool, Context: n.Int(facts.Context), Version: n.Text(facts.Version)})
 	n.Facts, n.Starts, n.Events, n.Whole = nil, false, nil, false
-	n.pools, n.caches = map[string]int{}, map[string]int{}
+	n.pools, n.said, n.caches = map[string]int{}, map[string]int{}, map[string]int{}
 	n.blocks, n.conc, n.poolAt = 0, 0, time.Time{}
 	n.args = at
 	n.MinVer, n.MaxVer = "", ""
@@ -283,13 +284,16 @@ func (s *logScan) opening(st *stream, engine, role, place string, at facts.Sourc
 }
 
 // summary is called at a line that states pool and context of one rank; it settles which node the line is about.
-func (s *logScan) summary(st *stream, engine, rank string, t time.Time, at facts.Source) *scanNode {
+func (s *logScan) summary(st *stream, engine, rank string, pool int, t time.Time, at facts.Source) *scanNode {
 	n := s.current(st, engine)
 	if n.pools[rank] == 0 {
 		return n
 	}
 	// A rank says this once a start. Far apart, or with "ready" in between, it is another start of the same node; close
 	// together, or with nothing that tells, it is another node.
+	if n.said[rank] == pool && (t.IsZero() && !n.Starts || !t.IsZero() && t.Equal(n.poolAt)) {
+		return n // the same line twice, as when a stream and a file are collected together
+	}
 	near := !t.IsZero() && !n.poolAt.IsZero() && t.Sub(n.poolAt).Abs() < bootGap
 	if near || t.IsZero() && !n.Starts {
 		for i := len(st.nodes) - 2; i >= 0; i-- { // two nodes write into one stream and one still waits for its line

@@ -85,8 +85,9 @@ func (s *logScan) sglangSummary(st *stream, b []byte, at facts.Source) bool {
 		}
 	}
 	t, rank := engineTime(b)
-	n := s.summary(st, "sglang", rank, t, at)
+	n := s.summary(st, "sglang", rank, pool, t, at)
 	n.pools[rank]++
+	n.said[rank] = pool
 	n.poolAt = t
 	n.PutRank(facts.Pool, strconv.Itoa(pool), at, facts.Said, rank)
 	for _, key := range []string{"context_len", "context_length"} {

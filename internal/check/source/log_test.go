@@ -100,6 +100,10 @@ func TestSeveralNodesInOneLogAreToldApart(t *testing.T) {
 		inv := readLog(t, "all.log", lines(argsP, poolP, readyUp, argsD, poolD, readyUp))
 		wantNodes(t, inv, "all/decode sglang decode pool 2040000 context 1048576 page 64", "all/prefill sglang prefill pool 681280 context 1048576 page 64")
 	})
+	t.Run("each line twice", func(t *testing.T) {
+		inv := readLog(t, "all.log", lines(argsP, poolP, poolP, readyUp, readyUp))
+		wantNodes(t, inv, "all sglang prefill pool 681280 context 1048576 page 64")
+	})
 	t.Run("summary lines alone", func(t *testing.T) {
 		inv := readLog(t, "all.log", lines(poolP, poolD))
 		wantNodes(t, inv, "all/1 sglang  pool 681280 context 1048576 page 0", "all/2 sglang  pool 2040000 context 1048576 page 0")
