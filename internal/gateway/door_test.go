@@ -17,6 +17,8 @@ import (
 	"github.com/sluicekv/sluice/internal/fleet"
 	"github.com/sluicekv/sluice/internal/fleet/fleettest"
 	"github.com/sluicekv/sluice/internal/gguf"
+	"github.com/sluicekv/sluice/internal/handoff/model/validate"
+	"github.com/sluicekv/sluice/internal/handoff/trace"
 	"github.com/sluicekv/sluice/internal/llm/recall"
 	"github.com/sluicekv/sluice/internal/prompt"
 	"github.com/sluicekv/sluice/internal/record"
@@ -46,15 +48,16 @@ type door struct {
 	keys    fleettest.Fleet
 	client  *http.Client
 	records bytes.Buffer // read after Close
+	trace   *trace.Ring  // replayed through the model after Close; nil: not
 }
 
 // open starts a pair with a script and a gateway that is ready. change may alter the config, and the pair before it starts.
 func open(t *testing.T, s fleettest.Script, change func(*Config, *fleettest.Pair)) *door {
 	t.Helper()
-	d := &door{t: t, keys: fleettest.Keys("p0", "d0", "p1", "d1"), client: newClient()}
+	d := &door{t: t, keys: fleettest.Keys("p0", "d0", "p1", "d1"), client: newClient(), trace: trace.NewRing(1 << 16)}
 	d.pair = fleettest.NewPair(t, d.keys, "p0", "d0", s)
 	cfg := Config{
-		Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Identity: d.keys.IDs[fleettest.Gateway], Records: &d.records, Version: "test",
+		Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Identity: d.keys.IDs[fleettest.Gateway], Records: &d.records, Trace: d.trace, Version: "test",
 		Models: []ModelConfig{{Name: "m", Encoder: encoder(), Fingerprint: fleettest.Model}},
 		Timing: fleet.Timing{PauseMin: time.Millisecond, PauseMax: 5 * time.Millisecond},
 		Rests:  fleet.Rests{Last: time.Millisecond},
@@ -105,6 +108,23 @@ func (d *door) close() {
 	d.client.CloseIdleConnections()
 	if err := d.g.Close(); err != nil {
 		d.t.Error(err)
+	}
+	d.replay()
+}
+
+// replay walks the trace of all that happened through the model.
+func (d *door) replay() {
+	d.t.Helper()
+	if d.trace == nil {
+		return
+	}
+	events, dropped := d.trace.Events()
+	if dropped > 0 {
+		d.t.Errorf("the trace is longer than the ring by %d events", dropped)
+		return
+	}
+	if err := validate.All(events, validate.Options{Without: validate.Guards(guardsOff())}); err != nil {
+		d.t.Errorf("%d events: %v", len(events), err)
 	}
 }
 

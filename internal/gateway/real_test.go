@@ -14,6 +14,7 @@ import (
 	"github.com/sluicekv/sluice/internal/fleet"
 	"github.com/sluicekv/sluice/internal/fleet/fleettest"
 	"github.com/sluicekv/sluice/internal/gguf"
+	"github.com/sluicekv/sluice/internal/handoff/trace"
 	"github.com/sluicekv/sluice/internal/keyring"
 	"github.com/sluicekv/sluice/internal/llm"
 	"github.com/sluicekv/sluice/internal/llm/recall"
@@ -53,11 +54,14 @@ type real struct {
 func openReal(t *testing.T, change func(*Config)) *real {
 	t.Helper()
 	model, enc := copier()
-	r := &real{workers: map[string]*worker.Worker{}, at: map[string]string{"p0": "127.0.0.1:0", "d0": "127.0.0.1:0"}}
+	ring := trace.NewRing(1 << 18)
+	r := &real{door: &door{t: t, client: newClient(), trace: ring}, workers: map[string]*worker.Worker{}, at: map[string]string{"p0": "127.0.0.1:0", "d0": "127.0.0.1:0"}}
 	r.fleet, r.ids = keyring.Ephemeral(keyring.Node{Name: "gw", Role: wire.RoleGateway}, keyring.Node{Name: "p0", Role: wire.RolePrefill}, keyring.Node{Name: "d0", Role: wire.RoleDecode})
 	cfg := Config{Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Identity: r.ids["gw"], Keys: r.fleet,
 		Models: []ModelConfig{{Name: "m", Encoder: enc, Fingerprint: model.Fingerprint(), Temperature: new(float32)}},
 		Timing: fleet.Timing{PauseMin: time.Millisecond, PauseMax: 20 * time.Millisecond}}
+	// Cleanups run last first: the gateway is closed, then the workers, then the whole trace is replayed.
+	t.Cleanup(r.replay)
 	for name, role := range map[string]capacity.Role{"p0": capacity.Prefill, "d0": capacity.Decode} {
 		r.start(t, name)
 		cfg.Models[0].Workers = append(cfg.Models[0].Workers, WorkerAddr{Name: name, Role: role, Addr: r.at[name]})
@@ -65,6 +69,7 @@ func openReal(t *testing.T, change func(*Config)) *real {
 	if change != nil {
 		change(&cfg)
 	}
+	cfg.Trace = ring
 	g, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -72,8 +77,11 @@ func openReal(t *testing.T, change func(*Config)) *real {
 	if err := g.Start(); err != nil {
 		t.Fatal(err)
 	}
-	r.door = &door{t: t, g: g, client: newClient()}
-	t.Cleanup(r.close)
+	t.Cleanup(func() {
+		r.client.CloseIdleConnections()
+		g.Close()
+	})
+	r.g = g
 	r.waitReady()
 	return r
 }
@@ -82,7 +90,7 @@ func (r *real) start(t *testing.T, name string) {
 	t.Helper()
 	model, _ := copier()
 	c := worker.Config{Role: capacity.Prefill, Name: name, Listen: r.at[name], Model: model, PageTokens: 16, PoolPages: 256, Context: 2048, Threads: 1, Chunk: 64,
-		Identity: r.ids[name], Fleet: r.fleet}
+		Identity: r.ids[name], Fleet: r.fleet, Trace: r.trace}
 	if name[0] == 'd' {
 		c.Role, c.Data = capacity.Decode, "127.0.0.1:0"
 	}
