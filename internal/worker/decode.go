@@ -69,7 +69,8 @@ func (w *Worker) openDecode(c *control, t admission.Ticket, secret [32]byte) ver
 	a.trace = trace.Begin(w.cfg.Trace, uint64(w.boot), trace.Decode, a.id, p.PromptTokens, uint32(needed), uint8(a.machine.State), a.machine.Digest())
 	a.timer = time.AfterFunc(p.Budget, func() { a.step(handoff.DeadlinePassed{}, because{}) })
 	a.mu.Unlock()
-	w.running.Go(a.reserve)
+	place := w.pages.join()
+	w.running.Go(func() { a.reserve(place) })
 	return verdict.Verdict{}
 }
 
@@ -77,9 +78,9 @@ func (a *decodeAttempt) ident() attempt.ID { return a.id }
 func (a *decodeAttempt) control() *control { return a.ctl }
 
 // reserve waits for the pages of the prompt and of the first generated tokens.
-func (a *decodeAttempt) reserve() {
+func (a *decodeAttempt) reserve(p *turn) {
 	slots := int(a.plan.PromptTokens) + min(int(a.plan.MaxTokens), a.w.cfg.Limits.Ahead) - 1
-	lease, v := a.w.pages.reserve(a.ticket, a.w.geometry.Pages(slots), a.w.pageWait(a.plan))
+	lease, v := p.reserve(a.ticket, a.w.geometry.Pages(slots), a.w.pageWait(a.plan))
 	if lease == nil {
 		a.step(handoff.ReserveEnded{Code: v.Code}, because{said: v})
 		return

@@ -76,8 +76,8 @@ func (a *prefillAttempt) ident() attempt.ID { return a.id }
 func (a *prefillAttempt) control() *control { return a.ctl }
 
 // reserve waits for the prompt's pages.
-func (a *prefillAttempt) reserve() {
-	lease, v := a.w.pages.reserve(a.ticket, a.w.geometry.Pages(int(a.plan.PromptTokens)), a.w.pageWait(a.plan))
+func (a *prefillAttempt) reserve(p *turn) {
+	lease, v := p.reserve(a.ticket, a.w.geometry.Pages(int(a.plan.PromptTokens)), a.w.pageWait(a.plan))
 	if lease == nil {
 		a.step(handoff.ReserveEnded{Code: v.Code}, because{said: v})
 		return
@@ -144,7 +144,8 @@ func (a *prefillAttempt) advance(e handoff.Event, why because) (slow handoff.Eff
 func (a *prefillAttempt) perform(x handoff.Effect) {
 	switch x.(type) {
 	case handoff.ReservePages:
-		a.w.running.Go(a.reserve)
+		place := a.w.pages.join()
+		a.w.running.Go(func() { a.reserve(place) })
 	case handoff.StartPrefill:
 		job := engine.PrefillJob{Ticket: a.ticket, Lease: a.lease, Tokens: a.tokens, Key: a.key, Computed: a.computed, Sink: a}
 		if err := a.w.prefills.Submit(job); err != nil {

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"container/list"
 	"errors"
 	"sync"
 	"time"
@@ -11,77 +12,94 @@ import (
 )
 
 // turnstile lets attempts wait for pages first come, first served: only the one in front asks the pool, so a long prompt is not
-// starved by short ones that would fit sooner.
+// starved by short ones that would fit sooner. A place in line is taken when the attempt comes, by the link's reader.
 type turnstile struct {
 	pool *pool.Pool
-	room chan struct{} // one token a place in line
-	turn chan struct{} // held by the one in front; the runtime queues the others in order
+	max  int
 
-	mu      sync.Mutex
-	waiting int
+	mu   sync.Mutex
+	line list.List // of *turn
 }
 
-func newTurnstile(p *pool.Pool, places int) *turnstile {
-	return &turnstile{pool: p, room: make(chan struct{}, places), turn: make(chan struct{}, 1)}
+// turn is one attempt's in the line.
+type turn struct {
+	q     *turnstile
+	at    *list.Element // nil: the line was full
+	front chan struct{} // closed when nobody is before it
 }
 
-// queued is the number that waits.
+func newTurnstile(p *pool.Pool, places int) *turnstile { return &turnstile{pool: p, max: places} }
+
+// queued is the number in line.
 func (q *turnstile) queued() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.waiting
+	return q.line.Len()
 }
 
-func (q *turnstile) count(by int) {
+// join takes a place. Whoever has it must call reserve, once.
+func (q *turnstile) join() *turn {
 	q.mu.Lock()
-	q.waiting += by
-	q.mu.Unlock()
+	defer q.mu.Unlock()
+	p := &turn{q: q, front: make(chan struct{})}
+	if q.line.Len() < q.max {
+		p.at = q.line.PushBack(p)
+		q.advance()
+	}
+	return p
 }
 
-// reserve waits for n pages. It ends with a lease; with the verdict that refuses the attempt; or with neither, when the attempt
-// ended meanwhile.
-func (q *turnstile) reserve(t admission.Ticket, n int, wait time.Duration) (*pool.Lease, verdict.Verdict) {
+// advance tells the one in front.
+func (q *turnstile) advance() {
+	if e := q.line.Front(); e != nil {
+		select {
+		case <-e.Value.(*turn).front:
+		default:
+			close(e.Value.(*turn).front)
+		}
+	}
+}
+
+func (p *turn) leave() {
+	p.q.mu.Lock()
+	defer p.q.mu.Unlock()
+	p.q.line.Remove(p.at)
+	p.q.advance()
+}
+
+// reserve waits for n pages, and gives the place up. It ends with a lease; with the verdict that refuses the attempt; or with neither,
+// when the attempt ended meanwhile.
+func (p *turn) reserve(t admission.Ticket, n int, wait time.Duration) (*pool.Lease, verdict.Verdict) {
+	if p.at == nil {
+		return nil, verdict.Of(verdict.Overloaded, verdict.Reserve, "%d attempts wait for pages already", p.q.max)
+	}
+	defer p.leave()
 	over := t.Verdict().Done()
 	none := func() (*pool.Lease, verdict.Verdict) {
-		s := q.pool.Stats()
+		s := p.q.pool.Stats()
 		return nil, verdict.NoPages(verdict.Reserve, n, s.Free, s.Total)
 	}
-	if n > q.pool.Stats().Total {
+	if n > p.q.pool.Stats().Total {
 		return none() // waiting would not help
 	}
-	select {
-	case q.room <- struct{}{}:
-	default:
-		return nil, verdict.Of(verdict.Overloaded, verdict.Reserve, "%d attempts wait for pages already", cap(q.room))
-	}
-	defer func() { <-q.room }()
-	q.count(1)
-	defer q.count(-1)
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
-	case q.turn <- struct{}{}:
+	case <-p.front:
 	case <-over:
 		return nil, verdict.Verdict{}
 	case <-timer.C:
 		return none()
 	}
-	defer func() { <-q.turn }()
 	for {
-		freed := q.pool.Freed() // before the try, so that pages that return in between are not missed
-		if !t.Valid() {
-			return nil, verdict.Verdict{}
-		}
-		lease, err := q.pool.Reserve(t, n)
+		freed := p.q.pool.Freed() // before the try, so that pages that return in between are not missed
+		lease, err := p.q.pool.Reserve(t, n)
 		switch {
 		case err == nil:
 			return lease, verdict.Verdict{}
 		case !errors.Is(err, pool.ErrPoolFull):
 			if _, ended := t.Verdict().Get(); ended {
 				return nil, verdict.Verdict{}
-			}
-			if errors.Is(err, pool.ErrNotZero) {
-				return nil, verdict.Of(verdict.ZeroViolation, verdict.Reserve, "%v", err)
 			}
 			return nil, verdict.Of(verdict.Internal, verdict.Reserve, "the pool would not lease %d pages: %v", n, err)
 		}
