@@ -164,6 +164,69 @@ func TestAllWaitForPages(t *testing.T) {
 	stop()
 }
 
+// A page that returns after a try failed and before the waiting begins is not missed, and ends nobody.
+func TestAPageThatReturnsMeanwhile(t *testing.T) {
+	p := smallPool(t, 16, 2)
+	hog, err := p.Reserve(ticket(t, []int32{1}, 1, greedy), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := newTalk(t, p, 1, 16, 3, greedy)
+	again := make(chan struct{})
+	close(again)
+	calls := 0
+	e := NewDecode(DecodeConfig{Runner: &quick{}, Vocab: testVocab, PageTokens: 16, Freed: func() <-chan struct{} {
+		if calls++; calls == 5 {
+			hog.Release()
+			<-hog.Done()
+		}
+		return again // as if one had returned since
+	}})
+	t.Cleanup(e.Close)
+	start(t, e, d)
+	if d.wait(t); !d.v.OK() || len(d.tokens) != 3 {
+		t.Errorf("%v, %v", d.tokens, d.v)
+	}
+	hog.Release()
+}
+
+// A reply with a seed is the same alone and in company that comes and goes.
+func TestASampledReplyDoesNotDependOnCompany(t *testing.T) {
+	p := smallPool(t, 16, 64)
+	sampling := func(i int) admission.Sampling {
+		return admission.Sampling{Temperature: 4, TopP: []float32{0, 0.9}[i%2], Seed: uint64(i)}
+	}
+	var alone [][]int32
+	for i := range 8 {
+		e := newDecode(t, &quick{}, p, 8, 0)
+		d := newTalk(t, p, int32(i), 5+i, 30, sampling(i))
+		start(t, e, d)
+		alone = append(alone, d.wait(t).tokens)
+	}
+	r := newStepper(t)
+	e := newDecode(t, r, p, 8, 0)
+	var ds []*talk
+	for i := range 8 {
+		ds = append(ds, newTalk(t, p, int32(i), 5+i, 30, sampling(i)))
+	}
+	start(t, e, ds[0])
+	for i := range 7 {
+		r.during(func() { start(t, e, ds[i+1]) })
+	}
+	stop := r.free()
+	distinct := map[int]bool{}
+	for i, d := range ds {
+		if d.wait(t); !slices.Equal(d.tokens, alone[i]) {
+			t.Errorf("%d: %v, alone %v", i, d.tokens, alone[i])
+		}
+		distinct[len(d.tokens)] = true
+	}
+	stop()
+	if len(distinct) < 2 {
+		t.Error("all replies have one length: the test draws nothing")
+	}
+}
+
 // Alone, a sequence without a page ends: nobody would return one.
 func TestAloneWithoutAPage(t *testing.T) {
 	p := smallPool(t, 16, 1)
