@@ -96,7 +96,7 @@ func TestSlowClient(t *testing.T) {
 	}
 	defer conn.Close()
 	conn.(*net.TCPConn).SetReadBuffer(4096)
-	body := complete("x", `,"stream":true,"max_tokens":12000000`)
+	body := complete("x", `,"stream":true,"max_tokens":6000000`)
 	fmt.Fprintf(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	other := make(chan struct{})
 	go func() {

@@ -452,7 +452,7 @@ func Honest(ids ...int32) Script {
 // Until fails the test unless ok becomes true soon. It is for conditions that have no event of their own.
 func Until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal(fmt.Sprintf("never happened: %s", what))
 		}

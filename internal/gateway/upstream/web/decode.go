@@ -1,0 +1,219 @@
+package web
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"time"
+
+	"github.com/sluicekv/sluice/internal/gateway/legs"
+	"github.com/sluicekv/sluice/internal/jsonedit"
+	"github.com/sluicekv/sluice/internal/sse"
+	"github.com/sluicekv/sluice/internal/verdict"
+)
+
+// maxEvent is the most bytes of one event of a stream.
+const maxEvent = 4 << 20
+
+// runDecode asks decode and says what it answers.
+func (r *Run) runDecode(call *Call) {
+	began := time.Now()
+	r.askDecode(call)
+	r.mu.Lock()
+	r.report.Decode = time.Since(began)
+	r.mu.Unlock()
+	r.done()
+}
+
+func (r *Run) askDecode(call *Call) {
+	lose := func(err error) { r.tell(legs.LegLost{Leg: legs.Decode, Reason: lost(err)}, nil) }
+	resp, err := call.do(r.ctx[legs.Decode])
+	if err != nil {
+		lose(err)
+		return
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		body, err := readWhole(resp, 1<<20)
+		if err != nil {
+			body = nil
+		}
+		r.tell(legs.LegError{Leg: legs.Decode, Verdict: refusal(legs.Decode, resp.StatusCode, body)}, nil)
+		return
+	}
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if r.plan.Stream && kind == "text/event-stream" {
+		r.tell(legs.LegStatus{Leg: legs.Decode, Status: resp.StatusCode}, nil)
+		if err := r.readStream(resp.Body); err != nil {
+			lose(err)
+		}
+		return
+	}
+	body, err := readWhole(resp, r.plan.Whole)
+	if err != nil {
+		lose(err)
+		return
+	}
+	r.tell(legs.LegStatus{Leg: legs.Decode, Status: resp.StatusCode}, nil)
+	r.hearWhole(body)
+}
+
+func (r *Run) broke(bytes []byte, format string, args ...any) {
+	r.tell(legs.LegBroke{Leg: legs.Decode, Verdict: verdict.Of(verdict.ProtocolViolation, verdict.Decode, format, args...)}, bytes)
+}
+
+// hearWhole takes a reply that is no stream.
+func (r *Run) hearWhole(body []byte) {
+	doc, bad := jsonedit.Read(body, nil)
+	var s summary
+	out := body
+	switch {
+	case bad != nil:
+		r.broke(nil, "decode's answer is not a JSON object (%s)", bad.Reason)
+	default:
+		if v, is := errorUnder200(legs.Decode, doc); is {
+			r.tell(legs.LegBroke{Leg: legs.Decode, Verdict: v}, nil)
+			break
+		}
+		if why := s.add(doc, false); why != "" {
+			r.broke(nil, "decode's answer %s", why)
+			break
+		}
+		if r.plan.Stream {
+			r.broke(nil, "decode answered a stream with a whole body")
+		}
+		r.counted(&s)
+		r.tell(legs.LegUsage{Leg: legs.Decode, Prompt: s.prompt, Completion: s.completion}, nil)
+		r.sayEnd(&s)
+		out = clean(doc, body)
+	}
+	r.tell(legs.LegBytes{Leg: legs.Decode, N: 1}, out)
+	r.tell(legs.LegEnd{Leg: legs.Decode}, nil)
+}
+
+// sayEnd says how a reply finished, and that it is no success if it is empty.
+func (r *Run) sayEnd(s *summary) {
+	if s.completion == 0 {
+		r.broke(nil, "decode calls a reply of no tokens a success")
+	}
+	if f := s.finish(); f != legs.NoFinish {
+		r.tell(legs.LegFinish{Leg: legs.Decode, Reason: f}, nil)
+	}
+}
+
+func (r *Run) counted(s *summary) {
+	r.mu.Lock()
+	r.report.DecodePrompt, r.report.Completion = s.prompt, max(s.completion, r.report.Completion)
+	r.mu.Unlock()
+}
+
+// secrets are members of an answer that name memory of a worker.
+var secrets = []string{"kv_transfer_params", "ec_transfer_params"}
+
+// clean removes from an answer what clients may not have.
+func clean(doc *jsonedit.Doc, body []byte) []byte {
+	for _, name := range secrets {
+		if doc.Get(name).Said() {
+			return doc.Edit().Delete(secrets...).Body().AppendTo(nil)
+		}
+	}
+	return body
+}
+
+var doneEvent = []byte("data: [DONE]\n\n")
+
+// readStream takes a streamed reply, chunk by chunk. The error is of the connection.
+func (r *Run) readStream(body io.Reader) error {
+	in := sse.NewReader(body, maxEvent)
+	var s summary
+	for {
+		e, err := in.Next()
+		switch {
+		case err == io.EOF:
+			// The stream ended between two events, without its mark.
+			r.sayEnd(&s)
+			r.broke(nil, "decode's stream ended without [DONE]")
+			r.tell(legs.LegEnd{Leg: legs.Decode}, nil)
+			return nil
+		case errors.Is(err, sse.ErrTooLong), errors.Is(err, sse.ErrEncoding):
+			r.broke(nil, "decode's stream cannot be read: an event is too long, or not UTF-8")
+			r.tell(legs.LegEnd{Leg: legs.Decode}, nil)
+			return nil
+		case errors.Is(err, sse.ErrTruncated):
+			return io.ErrUnexpectedEOF
+		case err != nil:
+			return err
+		}
+		if bytes.Equal(e.Data, []byte(sse.Done)) {
+			r.sayEnd(&s)
+			r.tell(legs.LegBytes{Leg: legs.Decode}, doneEvent)
+			r.tell(legs.LegEnd{Leg: legs.Decode}, nil)
+			r.drain(in)
+			return nil
+		}
+		r.hearChunk(&s, e.Data)
+	}
+}
+
+// drain reads what follows the end, so that the connection can be used again. There should be nothing.
+func (r *Run) drain(in *sse.Reader) {
+	for range 16 {
+		if _, err := in.Next(); err != nil {
+			return
+		}
+	}
+}
+
+// hearChunk takes one chunk of a stream.
+func (r *Run) hearChunk(s *summary, data []byte) {
+	doc, bad := jsonedit.Read(data, nil)
+	if bad != nil {
+		r.broke(event(data), "decode sent an event that is not a JSON object (%s)", bad.Reason)
+		return
+	}
+	if v, is := errorUnder200(legs.Decode, doc); is {
+		r.tell(legs.LegBroke{Leg: legs.Decode, Verdict: v}, event(data))
+		return
+	}
+	if why := s.add(doc, true); why != "" {
+		r.broke(event(data), "decode sent a chunk that %s", why)
+		return
+	}
+	if s.usage {
+		r.counted(s)
+		r.tell(legs.LegUsage{Leg: legs.Decode, Prompt: s.prompt, Completion: s.completion}, nil)
+	}
+	n := 0
+	if s.content {
+		n = 1
+	}
+	r.tell(legs.LegBytes{Leg: legs.Decode, N: n}, r.forClient(doc, data))
+}
+
+// forClient is a chunk as the client asked for it: usage was asked for by the gateway, and is taken out again for those who did not.
+func (r *Run) forClient(doc *jsonedit.Doc, data []byte) []byte {
+	usage := doc.Get("usage").Kind() != jsonedit.Absent
+	last := bytes.Equal(bytes.TrimSpace(doc.Get("choices").Raw()), []byte("[]"))
+	if usage && last && !r.plan.Usage {
+		return nil
+	}
+	strip := usage && !r.plan.Every && !last
+	for _, name := range secrets {
+		strip = strip || doc.Get(name).Said()
+	}
+	if !strip {
+		return event(data)
+	}
+	e := doc.Edit().Delete(secrets...)
+	if usage && !r.plan.Every && !last {
+		e.Delete("usage")
+	}
+	b := e.Body()
+	out := make([]byte, 0, int(b.Len())+8)
+	out = append(out, "data: "...)
+	return append(b.AppendTo(out), "\n\n"...)
+}
+
+func event(data []byte) []byte { return sse.AppendData(make([]byte, 0, len(data)+8), data) }

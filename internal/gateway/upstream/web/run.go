@@ -1,0 +1,282 @@
+package web
+
+import (
+	"context"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/sluicekv/sluice/internal/gateway/legs"
+)
+
+type readCloser = io.ReadCloser
+
+// Run is an attempt under way.
+type Run struct {
+	plan   Plan
+	cancel [2]context.CancelFunc // by legs.Leg
+	ctx    [2]context.Context
+	wake   chan struct{}
+
+	mu     sync.Mutex
+	space  sync.Cond // on mu: held has shrunk, or over
+	items  []item    // not taken yet
+	ready  [][]byte  // of events that were taken
+	held   int       // bytes in items and ready
+	full   bool      // HeldFull was said
+	over   bool      // nobody waits for output
+	end    Ending
+	spoke  bool // decode sent content
+	handed bool // decode was asked
+	refuse bool // prefill said no, or handed nothing over
+	live   int  // legs whose goroutine runs
+	quiet  func()
+	settle *time.Timer
+	report Report
+	began  time.Time
+}
+
+type item struct {
+	event legs.Event
+	bytes []byte
+}
+
+// Report is what is known of an attempt. It is for the record.
+type Report struct {
+	Prompt, DecodePrompt, Completion int           // tokens, as the legs said; -1: nothing
+	Prefill, Decode                  time.Duration // to prefill's answer; from there (or the start) to decode's end
+	Bytes                            int64         // of decode's output
+	Settled                          bool          // every leg ended by itself, or was cut where no transfer could be under way
+}
+
+// Start sends the first leg or both, and does not wait. quiet is called once, when nothing of the attempt moves any more.
+func Start(p Plan, quiet func()) *Run {
+	r := &Run{plan: p, wake: make(chan struct{}, 1), quiet: quiet, began: time.Now()}
+	r.space.L = &r.mu
+	r.report = Report{Prompt: -1, DecodePrompt: -1, Completion: -1, Settled: true}
+	for l := range r.ctx {
+		r.ctx[l], r.cancel[l] = context.WithCancel(context.Background())
+	}
+	decode := p.Decode
+	r.handed = decode != nil
+	if p.Prefill != nil {
+		r.live++
+	}
+	if decode != nil {
+		r.live++
+		go r.runDecode(decode)
+	}
+	if p.Prefill != nil {
+		go r.runPrefill()
+	}
+	return r
+}
+
+// done ends a leg's goroutine.
+func (r *Run) done() {
+	r.mu.Lock()
+	r.live--
+	var quiet func()
+	if r.live == 0 {
+		quiet, r.quiet = r.quiet, nil
+		if r.settle != nil {
+			r.settle.Stop()
+		}
+	}
+	r.mu.Unlock()
+	if quiet != nil {
+		for _, c := range r.cancel {
+			c()
+		}
+		r.signal()
+		quiet()
+	}
+}
+
+func (r *Run) signal() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// tell queues an event, and the bytes that it announces. It waits while too much of a stream is held.
+func (r *Run) tell(e legs.Event, bytes []byte) {
+	r.mu.Lock()
+	b, content := e.(legs.LegBytes)
+	content = content && b.Leg == legs.Decode
+	if r.over {
+		bytes = nil
+	}
+	if content {
+		r.report.Bytes += int64(len(bytes))
+	}
+	r.items = append(r.items, item{e, bytes})
+	r.held += len(bytes)
+	cut := false
+	if content && !r.spoke {
+		r.spoke = true
+		cut = r.over && r.end == Unheard
+	}
+	if r.plan.Stream && r.held > r.plan.Hold && !r.over {
+		if !r.full {
+			r.full = true
+			r.items = append(r.items, item{legs.HeldFull{}, nil})
+		}
+		r.mu.Unlock()
+		r.signal()
+		r.mu.Lock()
+		for r.held > r.plan.Hold && !r.over {
+			r.space.Wait()
+		}
+	}
+	r.mu.Unlock()
+	r.signal()
+	if cut {
+		r.cancel[legs.Decode]()
+	}
+}
+
+// Next returns the next event, and waits for it until ctx is done. io.EOF is after the last one.
+func (r *Run) Next(ctx context.Context) (legs.Event, error) {
+	for {
+		r.mu.Lock()
+		if len(r.items) > 0 {
+			it := r.items[0]
+			if r.items[0] = (item{}); len(r.items) == 1 {
+				r.items = nil
+			} else {
+				r.items = r.items[1:]
+			}
+			if len(it.bytes) > 0 {
+				r.ready = append(r.ready, it.bytes)
+			}
+			r.mu.Unlock()
+			return it.event, nil
+		}
+		ended := r.live == 0
+		r.mu.Unlock()
+		if ended {
+			return nil, io.EOF
+		}
+		select {
+		case <-r.wake:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// Take moves the bytes of the events that Next returned to dst.
+func (r *Run) Take(dst [][]byte) [][]byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, b := range r.ready {
+		dst = append(dst, b)
+		r.held -= len(b)
+		r.ready[i] = nil
+	}
+	r.ready = r.ready[:0]
+	r.space.Broadcast()
+	return dst
+}
+
+// Ending says how legs that still run are ended.
+type Ending uint8
+
+const (
+	Good    Ending = iota // the reply is complete: what still comes is read
+	Unheard               // nobody waits any more: cut once no transfer can be under way
+	Refused               // prefill gives no pages: decode is ended, soon
+	Swallow               // the legs contradict each other: nothing is cut until it ends by itself
+)
+
+// grace is how long after prefill's refusal decode may show that it speaks all the same.
+const grace = 200 * time.Millisecond
+
+// End lets go of the output and ends the legs that still run. settle is the longest that they may take.
+func (r *Run) End(how Ending, settle time.Duration) {
+	r.mu.Lock()
+	if r.over {
+		r.mu.Unlock()
+		return
+	}
+	r.over, r.end = true, how
+	r.ready, r.held = nil, 0
+	for i := range r.items {
+		r.items[i].bytes = nil
+	}
+	r.space.Broadcast()
+	one := r.plan.Prefill == nil
+	serial := !one && r.plan.Decode == nil
+	var cut []legs.Leg
+	var later time.Duration
+	switch {
+	case r.live == 0:
+	case how == Unheard:
+		if one || r.spoke {
+			cut = append(cut, legs.Decode)
+		}
+		if serial && !r.handed {
+			cut = append(cut, legs.Prefill) // nothing was handed over yet: the engine frees what it has
+		}
+	case how == Refused:
+		if one || r.spoke {
+			cut = append(cut, legs.Decode)
+		} else {
+			later = grace
+		}
+	}
+	if r.live > 0 {
+		r.settle = time.AfterFunc(settle, r.giveUp)
+	}
+	r.mu.Unlock()
+	for _, l := range cut {
+		r.cancel[l]()
+	}
+	if later > 0 {
+		time.AfterFunc(later, r.abandon)
+	}
+}
+
+// abandon ends decode's request, which prefill gives no pages.
+func (r *Run) abandon() {
+	r.mu.Lock()
+	live := r.live > 0
+	r.mu.Unlock()
+	if !live {
+		return
+	}
+	if r.plan.Abandon != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		r.plan.Abandon(ctx)
+		cancel()
+	}
+	r.cancel[legs.Decode]()
+}
+
+// giveUp cuts legs that did not end in time.
+func (r *Run) giveUp() {
+	r.mu.Lock()
+	if r.live > 0 && r.plan.Prefill != nil && !r.spoke {
+		r.report.Settled = false
+	}
+	r.mu.Unlock()
+	for _, c := range r.cancel {
+		c()
+	}
+}
+
+// Report of the attempt so far.
+func (r *Run) Report() Report {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.report
+}
+
+// Spoke reports whether decode sent content.
+func (r *Run) Spoke() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.spoke
+}

@@ -1,0 +1,152 @@
+package web
+
+import (
+	"bytes"
+
+	"github.com/sluicekv/sluice/internal/gateway/legs"
+	"github.com/sluicekv/sluice/internal/jsonedit"
+)
+
+// summary is what the bodies of one reply said so far.
+type summary struct {
+	id                 string
+	begun              bool
+	prompt, completion int // -1: not said
+	choices            []choice
+	content            bool // the last body held text, or something else that a client would show
+	usage              bool // the last body had a usage that says something
+}
+
+type choice struct {
+	index  int64
+	reason legs.Finish
+	ended  bool
+}
+
+// maxChoices of one reply.
+const maxChoices = 1 << 10
+
+// add takes a body. It returns what is wrong with it, "" if nothing. Chunk tells a stream's from a whole reply's.
+func (s *summary) add(doc *jsonedit.Doc, chunk bool) string {
+	if !s.begun {
+		s.begun, s.prompt, s.completion = true, -1, -1
+		id, _ := doc.Get("id").Text()
+		s.id = string(id)
+	} else if id, _ := doc.Get("id").Text(); string(id) != s.id {
+		return "has another id than the reply's before"
+	}
+	s.content, s.usage = false, false
+	if u := doc.Get("usage"); u.Kind() == jsonedit.Object {
+		u.Each(func(name []byte, v jsonedit.Value) bool {
+			n, ok := v.Int()
+			if !ok || n < 0 || n > 1<<40 {
+				return true
+			}
+			switch string(name) {
+			case "prompt_tokens":
+				s.prompt, s.usage = int(n), true
+			case "completion_tokens":
+				s.completion = int(n)
+			}
+			return true
+		})
+	}
+	why, any := "", false
+	choices := doc.Get("choices")
+	if choices.Kind() != jsonedit.Array {
+		return "has no choices"
+	}
+	choices.Each(func(_ []byte, c jsonedit.Value) bool {
+		any = true
+		why = s.choice(c)
+		return why == ""
+	})
+	if why == "" && !any && !chunk {
+		why = "has no choices"
+	}
+	return why
+}
+
+func (s *summary) choice(c jsonedit.Value) string {
+	var at int64
+	var reason jsonedit.Value
+	bad := ""
+	c.Each(func(name []byte, v jsonedit.Value) bool {
+		switch string(name) {
+		case "index":
+			n, ok := v.Int()
+			if !ok || n < 0 {
+				bad = "has a choice without a number"
+			}
+			at = n
+		case "finish_reason":
+			reason = v
+		case "text":
+			s.content = s.content || says(v)
+		case "delta", "message":
+			v.Each(func(name []byte, m jsonedit.Value) bool {
+				if n := string(name); n != "role" && says(m) {
+					s.content = true
+				}
+				return true
+			})
+		}
+		return true
+	})
+	if bad != "" {
+		return bad
+	}
+	i := 0
+	for i < len(s.choices) && s.choices[i].index != at {
+		i++
+	}
+	if i == len(s.choices) {
+		if i == maxChoices {
+			return "has too many choices"
+		}
+		s.choices = append(s.choices, choice{index: at})
+	}
+	ch := &s.choices[i]
+	if ch.ended && s.content {
+		return "goes on after its finish reason"
+	}
+	if reason.Said() {
+		text, ok := reason.Text()
+		if !ok {
+			return "has a finish reason that is no text"
+		}
+		ch.ended, ch.reason = true, finishOf(text)
+	}
+	return ""
+}
+
+// says reports whether a value holds anything.
+func says(v jsonedit.Value) bool {
+	if !v.Said() {
+		return false
+	}
+	raw := v.Raw()
+	return !bytes.Equal(raw, []byte(`""`)) && !bytes.Equal(raw, []byte(`[]`)) && !bytes.Equal(raw, []byte(`{}`))
+}
+
+// finishOf reads a finish reason of the public API or of an engine.
+func finishOf(text []byte) legs.Finish {
+	switch string(text) {
+	case "stop", "tool_calls", "function_call", "content_filter", "repetition":
+		return legs.Stop
+	case "length":
+		return legs.Length
+	}
+	return legs.Other
+}
+
+// finish is the reply's: none until every choice has one, and the worst of them.
+func (s *summary) finish() (f legs.Finish) {
+	for _, c := range s.choices {
+		if !c.ended {
+			return legs.NoFinish
+		}
+		f = max(f, c.reason)
+	}
+	return f
+}

@@ -1,0 +1,64 @@
+// Package web runs attempts on engines that speak HTTP: it sends each leg its body, reads what the legs answer, whole or streamed,
+// strictly and bounded, and says what they said as events of gateway/legs. It knows no policy and no engine: which bodies the legs
+// get, in which order, and what prefill hands over comes in a Plan from the adapter of the engine.
+//
+// # What is held
+//
+// Decode's output lies here as the bytes that a client would get, each piece beside the event that announced it: Take yields only
+// the pieces of events that were already judged. At Plan.Hold bytes the reader of the stream stops reading (back-pressure).
+//
+// # How legs end
+//
+// A connection that is closed is an abort to these engines, and on two legs an abort may come while pages are being written. So after a
+// verdict the legs are read on and swallowed (End says how far), and cut only where no transfer can be under way: before prefill
+// handed anything over, after decode spoke, or when Settle has passed. Then quiet is called.
+//
+// Lock order: Run.mu is a leaf.
+package web
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	"github.com/sluicekv/sluice/internal/gateway/legs"
+	"github.com/sluicekv/sluice/internal/jsonedit"
+)
+
+// Call is one request to one worker.
+type Call struct {
+	Transport http.RoundTripper // follows no redirect
+	URL       *url.URL
+	Header    http.Header // the worker's credentials among them; not changed
+	Body      jsonedit.Body
+}
+
+func (c *Call) do(ctx context.Context) (*http.Response, error) {
+	r := &http.Request{
+		Method: http.MethodPost, URL: c.URL, Header: c.Header, Host: c.URL.Host, ContentLength: c.Body.Len(), Body: c.Body.NewReader(),
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	}
+	body := c.Body
+	r.GetBody = func() (rc readCloser, err error) { return body.NewReader(), nil }
+	return c.Transport.RoundTrip(r.WithContext(ctx))
+}
+
+// Plan of an attempt.
+type Plan struct {
+	Row     legs.Engine
+	Stream  bool  // decode's reply is a stream
+	Usage   bool  // the client asked for usage at the end of a stream
+	Every   bool  // the client asked for usage in every chunk
+	Prefill *Call // nil: one leg
+	Decode  *Call // nil: Hand makes it
+	// Hand reads what a good answer of prefill hands over, and makes decode's call with it; nil where both legs run at once and
+	// nothing is handed over. A nil call ends the attempt there: the handle's state says why.
+	Hand func(answer *jsonedit.Doc) (legs.Handle, *Call)
+	// Alone makes decode's call without what prefill should have handed over, where a guard that only observes lets the reply go
+	// on; nil: it does not.
+	Alone func() *Call
+	Hold  int // most bytes of a stream that wait here
+	Whole int // most bytes of an answer that is no stream
+	// Abandon tells decode's engine that its request will get no pages: a request that waits for them for minutes otherwise.
+	Abandon func(ctx context.Context)
+}
