@@ -14,7 +14,6 @@ func expand(in, out string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
 	var w gguf.Writer
 	for _, key := range f.Keys() {
 		if err := copyPair(&w, f, key); err != nil {
