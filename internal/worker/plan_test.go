@@ -182,7 +182,7 @@ func TestWaitersGetPagesInOrder(t *testing.T) {
 	events, _ := s.rig.ring.Events()
 	var order []string
 	for _, e := range events {
-		if e.Step == trace.PagesReserved && e.Machine == trace.Decode {
+		if e.Step == trace.Reserve && e.Machine == trace.Pool && e.State == 1 {
 			switch e.Attempt {
 			case large.id:
 				order = append(order, "large")
@@ -399,6 +399,10 @@ func TestAnAttemptIsItsGatewaysAlone(t *testing.T) {
 		l.link.Send(wire.Abort{Attempt: c.id, Verdict: verdict.Of(verdict.ClientGone, verdict.Stream, "the client hung up")})
 	}
 	other.decode.link.Send(wire.Stop{Attempt: c.id})
+	for _, l := range []*line{other.prefill, other.decode} {
+		l.link.Send(wire.Ping{Nonce: 1})
+		<-l.pongs // all that was said before is taken
+	}
 	other.close()
 	_, o := served(t, c)
 	if o.Completion != 400 {
