@@ -114,7 +114,7 @@ func (r *Run) tell(e legs.Event, bytes []byte) {
 	r.items = append(r.items, item{e, bytes})
 	r.held += len(bytes)
 	cut := false
-	if content && !r.spoke {
+	if content && b.N > 0 && !r.spoke {
 		r.spoke = true
 		cut = r.over && r.end == Unheard
 	}

@@ -70,7 +70,7 @@ func (s *summary) add(doc *jsonedit.Doc, chunk bool) string {
 func (s *summary) choice(c jsonedit.Value) string {
 	var at int64
 	var reason jsonedit.Value
-	bad := ""
+	bad, content := "", false
 	c.Each(func(name []byte, v jsonedit.Value) bool {
 		switch string(name) {
 		case "index":
@@ -82,11 +82,11 @@ func (s *summary) choice(c jsonedit.Value) string {
 		case "finish_reason":
 			reason = v
 		case "text":
-			s.content = s.content || says(v)
+			content = content || says(v)
 		case "delta", "message":
 			v.Each(func(name []byte, m jsonedit.Value) bool {
 				if n := string(name); n != "role" && says(m) {
-					s.content = true
+					content = true
 				}
 				return true
 			})
@@ -96,6 +96,7 @@ func (s *summary) choice(c jsonedit.Value) string {
 	if bad != "" {
 		return bad
 	}
+	s.content = s.content || content
 	i := 0
 	for i < len(s.choices) && s.choices[i].index != at {
 		i++
@@ -107,7 +108,7 @@ func (s *summary) choice(c jsonedit.Value) string {
 		s.choices = append(s.choices, choice{index: at})
 	}
 	ch := &s.choices[i]
-	if ch.ended && s.content {
+	if ch.ended && content {
 		return "goes on after its finish reason"
 	}
 	if reason.Said() {
