@@ -38,6 +38,7 @@ type Config struct {
 	Limits       Limits
 	Log          *slog.Logger   // nil: silent
 	Trace        trace.Recorder // nil: off
+	Frames       FrameFilter    // nil: none; drills lose and double frames with it
 	KernelPath   string         // named in the hello; empty: the path that this process runs
 }
 

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -361,6 +362,12 @@ func TestLiesAreNamed(t *testing.T) {
 			ta.pages(0, n(ta))
 			ta.close(ta.manifest())
 		}, verdict.EchoMismatch, verdict.Echo, "another last position"},
+		"an echo that is off by a bit, on the same kernels": {func(ta *tale) {
+			ta.pages(0, n(ta))
+			m := ta.manifest()
+			m.Echo.Logits[0] = math.Nextafter32(m.Echo.Logits[0], 1e30)
+			ta.close(m)
+		}, verdict.EchoMismatch, verdict.Echo, "1 of 8 logits differ on one numeric path"},
 		"no echo": {func(ta *tale) {
 			ta.pages(0, n(ta))
 			m := ta.manifest()

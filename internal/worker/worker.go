@@ -161,7 +161,7 @@ func (w *Worker) dialData(ctx context.Context, e admission.Endpoint) (dataLink, 
 	if err != nil {
 		return nil, err
 	}
-	return l, nil
+	return w.filteredData(l), nil
 }
 
 func (w *Worker) acceptControls() {
@@ -170,7 +170,7 @@ func (w *Worker) acceptControls() {
 		if err != nil {
 			return
 		}
-		w.running.Go(func() { w.serveControl(l) })
+		w.running.Go(func() { w.serveControl(w.filteredControl(l)) })
 	}
 }
 
@@ -180,7 +180,7 @@ func (w *Worker) acceptData() {
 		if err != nil {
 			return
 		}
-		w.running.Go(func() { w.serveData(l) })
+		w.running.Go(func() { w.serveData(w.filteredData(l)) })
 	}
 }
 
