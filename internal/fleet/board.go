@@ -197,7 +197,7 @@ const samples = 16
 
 // pick chooses a pair for a need. intn is a source of random numbers below n.
 func (b *board) pick(n Need, intn func(n int) int, now time.Time) (choice, bool) {
-	not := pairKey{n.Not[0], n.Not[1]}
+	not := pairKey{n.Not.prefill, n.Not.decode}
 	// Those that fit are a prefix of each list.
 	fits := func(ws []*worker) []*worker {
 		k, _ := slices.BinarySearchFunc(ws, n.Tokens, func(w *worker, need int) int {
@@ -241,7 +241,8 @@ func (b *board) pick(n Need, intn func(n int) int, now time.Time) (choice, bool)
 		for _, p := range ps {
 			for _, d := range ds {
 				if (pairKey{p.name, d.name}) == not && b.serves(p, d, now) {
-					return choice{p, d, pairLimit(p, d)}, n.Again
+					anew := p.epoch != n.Not.epochs[0] || d.epoch != n.Not.epochs[1]
+					return choice{p, d, pairLimit(p, d)}, n.Again == Always || n.Again == Anew && anew
 				}
 			}
 		}
@@ -323,6 +324,16 @@ func (b *board) rest(prefill, decode, reason string, now time.Time) time.Time {
 		}
 	}
 	return until
+}
+
+// someRest reports whether a pair of usable workers rests.
+func (b *board) someRest(now time.Time) bool {
+	for k, r := range b.resting {
+		if p, d := b.byName[k.prefill], b.byName[k.decode]; now.Before(r.until) && p.usable() && d.usable() && p.class == d.class {
+			return true
+		}
+	}
+	return false
 }
 
 // why says, for an operator and a client, why no pair can serve: counts and no addresses.

@@ -125,17 +125,24 @@ func TestTheLessLoadedPairIsChosen(t *testing.T) {
 
 func TestARetryGoesElsewhere(t *testing.T) {
 	b := boardOf(1, 2)
+	not := Pair{prefill: "p0", decode: "d0", epochs: [2]int{1, 1}}
 	for range 100 {
-		if c, ok := b.pick(Need{Not: [2]string{"p0", "d0"}}, rand.IntN, t0); !ok || c.decode.name != "d1" {
+		if c, ok := b.pick(Need{Not: not}, rand.IntN, t0); !ok || c.decode.name != "d1" {
 			t.Fatal("the same pair again")
 		}
 	}
 	b.down("d1", Connecting, "")
-	if _, ok := b.pick(Need{Not: [2]string{"p0", "d0"}}, rand.IntN, t0); ok {
-		t.Error("the same pair again though nothing about it is new")
+	for again, want := range map[Again]bool{Never: false, Anew: false, Always: true} {
+		if _, ok := b.pick(Need{Not: not, Again: again}, rand.IntN, t0); ok != want {
+			t.Errorf("the only pair again, as it is, under %d: %v", again, ok)
+		}
 	}
-	if c, ok := b.pick(Need{Not: [2]string{"p0", "d0"}, Again: true}, rand.IntN, t0); !ok || c.decode.name != "d0" {
-		t.Error("the only pair, anew, was not chosen")
+	b.down("p0", Connecting, "")
+	b.up("p0", helloOf(2), factsOf("p0", capacity.Prefill, 4096, 4096), "", false)
+	for again, want := range map[Again]bool{Never: false, Anew: true, Always: true} {
+		if _, ok := b.pick(Need{Not: not, Again: again}, rand.IntN, t0); ok != want {
+			t.Errorf("the only pair again, anew, under %d: %v", again, ok)
+		}
 	}
 }
 

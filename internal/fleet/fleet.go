@@ -148,23 +148,32 @@ func (f *Fleet) Fingerprint() string { return hex.EncodeToString(f.cfg.Fingerpri
 type Pair struct {
 	Prefill, Decode *Session
 	Limit           capacity.Limit
+	prefill, decode string // names
 	tokens          int
 	epochs          [2]int
 	fleet           *Fleet
 }
 
 // Names of the two workers.
-func (p Pair) Names() (prefill, decode string) { return p.Prefill.Name(), p.Decode.Name() }
+func (p Pair) Names() (prefill, decode string) { return p.prefill, p.decode }
 
 // Need is what an attempt needs of a pair.
 type Need struct {
 	Tokens int // prompt and reply: a pair with a lower limit is chosen only if there is none that fits
 	Load   int // tokens that count as in flight while it runs
-	// Not, if not zero, is the pair of the attempt before: it is chosen again only if it is the only one and Again says that the
-	// failure was the link's, and has since come up anew.
-	Not   [2]string
-	Again bool
+	// Not is the pair of the attempt before: it is chosen again only if nothing else fits, and if Again says so.
+	Not   Pair
+	Again Again
 }
+
+// Again says when a pair that failed an attempt may be chosen for the next.
+type Again uint8
+
+const (
+	Never  Again = iota
+	Anew         // once one of its links has come up anew: a lost link may not be noticed on both sides yet
+	Always       // also as it is
+)
 
 // Pick chooses a pair: of two random usable ones, the one with fewer tokens in flight. A pair whose limit is below the
 // need is returned when none fits: admission then says the limit. The verdict is Overloaded when no pair can serve.
@@ -175,7 +184,7 @@ func (f *Fleet) Pick(n Need) (Pair, verdict.Verdict) {
 	if !ok {
 		return Pair{}, f.unready()
 	}
-	p := Pair{Prefill: f.sessions[c.prefill.name], Decode: f.sessions[c.decode.name], Limit: c.limit, tokens: n.Load, fleet: f}
+	p := Pair{Prefill: f.sessions[c.prefill.name], Decode: f.sessions[c.decode.name], Limit: c.limit, prefill: c.prefill.name, decode: c.decode.name, tokens: n.Load, fleet: f}
 	p.epochs = [2]int{c.prefill.epoch, c.decode.epoch}
 	c.prefill.load += n.Load
 	c.decode.load += n.Load
@@ -197,8 +206,8 @@ func (f *Fleet) unready() verdict.Verdict {
 func (p Pair) Done() {
 	p.fleet.mu.Lock()
 	defer p.fleet.mu.Unlock()
-	p.fleet.board.unload(p.Prefill.Name(), p.epochs[0], p.tokens)
-	p.fleet.board.unload(p.Decode.Name(), p.epochs[1], p.tokens)
+	p.fleet.board.unload(p.prefill, p.epochs[0], p.tokens)
+	p.fleet.board.unload(p.decode, p.epochs[1], p.tokens)
 }
 
 // Rest takes a pair out of use for a time: its legs contradicted each other.
@@ -219,6 +228,13 @@ func (f *Fleet) Limit() capacity.Limit {
 
 // Ready reports whether a pair can serve.
 func (f *Fleet) Ready() bool { return f.Limit().Tokens > 0 }
+
+// Resting reports whether a pair rests that could serve otherwise.
+func (f *Fleet) Resting() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.board.someRest(time.Now())
+}
 
 // Changed returns a channel that is closed at the next change of what is up or may serve.
 func (f *Fleet) Changed() <-chan struct{} {

@@ -16,13 +16,23 @@ import (
 	"github.com/sluicekv/sluice/internal/verdict"
 )
 
-// pick chooses a pair for the request; not is the pair of the attempt before, which is chosen again only if again says so.
-func (x *walk) pick(not [2]string, again bool) (fleet.Pair, verdict.Verdict) {
-	return x.model.fleet.Pick(fleet.Need{
+// pick chooses a pair for the request, and waits for one where a moment may bring it. not is the pair of the attempt before.
+func (x *walk) pick(not fleet.Pair, again fleet.Again) (pair fleet.Pair, v verdict.Verdict) {
+	need := fleet.Need{
 		Tokens: len(x.ids) + max(int(x.asked.maxTokens), 1) - 1,
 		Load:   len(x.ids) + x.maxTokens(math.MaxInt32),
 		Not:    not, Again: again,
-	})
+	}
+	pick := func() verdict.Verdict {
+		pair, v = x.model.fleet.Pick(need)
+		return v
+	}
+	if x.tries > 0 && again == fleet.Never {
+		v = pick()
+	} else {
+		v = x.await(pick)
+	}
+	return pair, v
 }
 
 // try makes one attempt on a pair: admit, run, reconcile. The zero verdict means that the client has its reply; another is what it is
@@ -59,7 +69,7 @@ func (x *walk) try(ctx context.Context, pair fleet.Pair) (v verdict.Verdict, ret
 	v = l.follow(ctx)
 	ticket.Verdict().Set(v)
 	if l.eject {
-		x.g.metrics.incidents.WithLabelValues(v.Code.String()).Inc()
+		x.g.metrics.incidents.WithLabelValues(x.asked.model, guardOf(v.Code).String(), "enforce", v.Code.String()).Inc()
 		x.model.fleet.Rest(prefill, decode, v.Code.String()+": "+v.Reason)
 	}
 	x.rec.Spoke = l.spoke()

@@ -61,6 +61,7 @@ func open(t *testing.T, s fleettest.Script, change func(*Config, *fleettest.Pair
 		Models: []ModelConfig{{Name: "m", Encoder: encoder(), Fingerprint: fleettest.Model}},
 		Timing: fleet.Timing{PauseMin: time.Millisecond, PauseMax: 5 * time.Millisecond},
 		Rests:  fleet.Rests{Last: time.Millisecond},
+		Limits: Limits{PairWait: -1},
 	}
 	if change != nil {
 		change(&cfg, d.pair)

@@ -14,6 +14,20 @@ type gate struct {
 	n    int
 	shut bool
 	idle chan struct{} // closed when shut and n is 0
+	last chan struct{} // closed when shut
+}
+
+// closing is closed when the gate closes.
+func (g *gate) closing() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.last == nil {
+		g.last = make(chan struct{})
+		if g.shut {
+			close(g.last)
+		}
+	}
+	return g.last
 }
 
 // enter counts a request in; false when the gate is closed.
@@ -42,6 +56,9 @@ func (g *gate) close() <-chan struct{} {
 	defer g.mu.Unlock()
 	if !g.shut {
 		g.shut, g.idle = true, make(chan struct{})
+		if g.last != nil {
+			close(g.last)
+		}
 		if g.n == 0 {
 			close(g.idle)
 		}

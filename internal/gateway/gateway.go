@@ -28,6 +28,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluicekv/sluice/internal/capacity"
@@ -88,6 +89,8 @@ type Limits struct {
 	Idle       time.Duration // of a connection between requests (2 min)
 	Write      time.Duration // for a client to take what is written to it (30 s)
 
+	PairWait       time.Duration // for a pair when none can serve, because workers restart (5 s; negative: none)
+	PairWaiters    int           // requests that wait for one at once; more get 503 at once (1024)
 	Deadline       time.Duration // of a request; a client may ask for less with X-Request-Timeout (10 min)
 	Settle         time.Duration // for the legs to give their pages back after a verdict, before that is counted (30 s)
 	ChatTokens     int           // max_tokens of a chat that gives none, if so many fit (1024)
@@ -103,6 +106,10 @@ func (l Limits) filled() Limits {
 	l.Header = or(l.Header, 64<<10)
 	l.Idle = or(l.Idle, 2*time.Minute)
 	l.Write = or(l.Write, 30*time.Second)
+	if l.PairWait == 0 {
+		l.PairWait = 5 * time.Second
+	}
+	l.PairWaiters = or(l.PairWaiters, 1024)
 	l.Deadline = or(l.Deadline, 10*time.Minute)
 	l.Settle = or(l.Settle, 30*time.Second)
 	l.ChatTokens = or(l.ChatTokens, 1024)
@@ -135,6 +142,7 @@ type Gateway struct {
 	withdraw context.CancelCauseFunc
 	requests gate
 	bodies   budget
+	waiting  atomic.Int64   // requests that wait for a pair
 	endings  sync.WaitGroup // records that wait for their legs to settle
 
 	api, admin   *http.Server

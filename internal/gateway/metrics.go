@@ -45,7 +45,7 @@ func newMetrics(g *Gateway) *metrics {
 	}
 	m.requests = counters("requests_total", "Replies to clients, by model, endpoint, HTTP status and verdict.", "model", "endpoint", "status", "code")
 	m.attempts = counters("attempts_total", "Attempts by verdict and the layer that set it.", "code", "layer")
-	m.incidents = counters("incidents_total", "Proofs that the legs of a pair contradicted each other, by code. Each made the pair rest.", "code")
+	m.incidents = counters("incidents_total", "What guards objected to, by guard, by its mode, and by the attempt's verdict.", "model", "guard", "mode", "code")
 	m.tokens = counters("tokens_total", "Tokens that were computed.", "kind")
 	m.retries = counter("retries_total", "Second attempts, on another pair or link.")
 	m.unsettled = counter("unsettled_total", "Attempts whose legs did not say in time that their pages are back.")

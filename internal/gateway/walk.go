@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sluicekv/sluice/internal/attempt"
+	"github.com/sluicekv/sluice/internal/fleet"
 	"github.com/sluicekv/sluice/internal/gateway/tenant"
 	"github.com/sluicekv/sluice/internal/openai"
 	"github.com/sluicekv/sluice/internal/record"
@@ -31,9 +32,11 @@ type walk struct {
 	start    time.Time
 	deadline time.Time
 
-	model *model
-	asked asked
-	ids   []int32 // of the prompt; let go once they cannot be needed again
+	model  *model
+	asked  asked
+	ctx    context.Context // since the model is known
+	unbind func()
+	ids    []int32 // of the prompt; let go once they cannot be needed again
 
 	attempt attempt.ID
 	tries   int
@@ -69,6 +72,9 @@ func (g *Gateway) serve(e openai.Endpoint) http.HandlerFunc {
 			return
 		}
 		v, param := x.prepare()
+		if x.unbind != nil {
+			defer x.unbind()
+		}
 		if !v.IsZero() {
 			x.refuse(v, param)
 			return
@@ -113,7 +119,10 @@ func (x *walk) prepare() (v verdict.Verdict, param string) {
 	}
 	body = nil
 	if v = x.chooseModel(req); v.IsZero() {
-		v = x.encode(req)
+		x.bind()
+		if v = x.await(x.ready); v.IsZero() {
+			v = x.encode(req)
+		}
 	}
 	x.rec.Times[record.PhaseEncode] = time.Since(x.start)
 	return v, openai.Param(v.Code, x.endpoint)
@@ -168,30 +177,31 @@ func (x *walk) chooseModel(req *openai.Request) verdict.Verdict {
 	return verdict.Verdict{}
 }
 
+// bind makes the context that ends when the client hangs up, the deadline passes, or the gateway withdraws the request.
+func (x *walk) bind() {
+	cut, cancel := context.WithCancelCause(x.r.Context())
+	stop := context.AfterFunc(x.model.context(), func() { cancel(context.Cause(x.model.context())) })
+	ctx, release := context.WithDeadlineCause(cut, x.deadline, errDeadline)
+	x.ctx, x.unbind = ctx, func() { release(); stop(); cancel(nil) }
+}
+
 // run makes attempts until one has an answer for the client: at most two, the second only when the first failed in a way
 // that is not the request's and nothing was sent.
 func (x *walk) run() {
-	cut, cancel := context.WithCancelCause(x.r.Context())
-	defer cancel(nil)
-	stop := context.AfterFunc(x.model.context(), func() { cancel(context.Cause(x.model.context())) })
-	defer stop()
-	ctx, release := context.WithDeadlineCause(cut, x.deadline, errDeadline)
-	defer release()
-	pair, v := x.pick([2]string{}, false)
+	pair, v := x.pick(fleet.Pair{}, fleet.Never)
 	if !v.IsZero() {
 		x.refuse(v, openai.Param(v.Code, x.endpoint))
 		return
 	}
 	for {
-		v, retry := x.try(ctx, pair)
+		v, retry := x.try(x.ctx, pair)
 		if v.IsZero() {
 			return // the reply is out, or as much of it as will be
 		}
 		if retry {
-			p, d := pair.Names()
-			linkFailed := v.Code == verdict.PeerLost || v.Code == verdict.PlanRefused
-			var none verdict.Verdict
-			if pair, none = x.pick([2]string{p, d}, linkFailed); none.IsZero() {
+			next, none := x.pick(pair, again(v.Code))
+			if none.IsZero() {
+				pair = next
 				x.g.metrics.retries.Inc()
 				x.begin()
 				continue
@@ -200,6 +210,31 @@ func (x *walk) run() {
 		x.answer(v)
 		return
 	}
+}
+
+// context ends with the request: the client is gone, the deadline has passed, the model is off, the gateway withdraws it. Its cause
+// tells which.
+func (x *walk) context() (context.Context, func()) {
+	cut, cancel := context.WithCancelCause(x.r.Context())
+	m := x.model.context()
+	stop := context.AfterFunc(m, func() { cancel(context.Cause(m)) })
+	ctx, release := context.WithDeadlineCause(cut, x.deadline, errDeadline)
+	return ctx, func() {
+		release()
+		stop()
+		cancel(nil)
+	}
+}
+
+// again says when the pair of a failed attempt may be tried once more.
+func again(c verdict.Code) fleet.Again {
+	switch c {
+	case verdict.PeerLost:
+		return fleet.Anew
+	case verdict.PlanRefused:
+		return fleet.Always // the plan was for a boot or a session that ended in between
+	}
+	return fleet.Never
 }
 
 var errDeadline = errors.New("the deadline of the request has passed")
