@@ -249,6 +249,9 @@ func TestKilledWorkersCostErrorsAndNeverWrongText(t *testing.T) {
 			if exact+failed != total {
 				t.Errorf("%d of %d accounted for", exact+failed, total)
 			}
+			if exact < total/2 {
+				t.Errorf("%d of %d exact: a restart is waited for, and what it cost is tried again", exact, total)
+			}
 			x.ready()
 			x.settled()
 			prompt, code := needle(rng, 2000)
