@@ -39,8 +39,12 @@ func (x *walk) encode(req *openai.Request) verdict.Verdict {
 			req.Messages[i].Content = nil
 		}
 		x.ids, err = e.Chat(messages, most)
-	case req.Prompt.IDs != nil:
-		x.ids, err = e.IDs(req.Prompt.IDs, most)
+	case req.Prompt.IDs.Given():
+		if n := req.Prompt.IDs.Len(); most > 0 && n > most { // before any is kept
+			err = &prompt.TooLong{Tokens: n, Limit: most}
+			break
+		}
+		x.ids, err = e.IDs(req.Prompt.IDs.Decode(), most)
 	default:
 		text := string(req.Prompt.Text)
 		req.Prompt.Text = nil

@@ -1,7 +1,7 @@
 // Package openai is the API as clients speak it: requests parsed strictly, errors and replies in the shapes that the
 // public SDKs expect.
 //
-// A body is parsed where it lies: strings without escapes alias it, so a prompt of megabytes is held once. Nothing is
+// A body is parsed where it lies: what is long aliases it, so a prompt of megabytes is held once. Nothing is
 // lenient: a key that appears twice (in any spelling), invalid UTF-8, a wrong type or trailing data is refused, because
 // two parsers that read one body differently are how control fields get through. The package knows no socket and no
 // engine; what a model can do is decided by the fields table.
@@ -30,16 +30,16 @@ func (e Endpoint) PromptField() string {
 	return "messages"
 }
 
-// Message of a chat. Content may alias the request's body.
+// Message of a chat. Content aliases the request's body, but where it was joined from parts.
 type Message struct {
 	Role    string // system, user or assistant; developer reads as system
 	Content []byte
 }
 
-// Prompt of a completion: text, or token ids when IDs is not nil. Text may alias the request's body.
+// Prompt of a completion: text, or token ids if they are given. Both alias the request's body.
 type Prompt struct {
 	Text []byte
-	IDs  []int32
+	IDs  IDs
 }
 
 // Request is a parsed body of either endpoint. Pointers are nil where the client said nothing (or null).

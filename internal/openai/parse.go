@@ -18,7 +18,8 @@ const (
 	Reject               // refuse the request and name it
 )
 
-// Parse reads a body strictly. The Request may alias body, which must not change while it is in use.
+// Parse reads a body strictly, and uses it up: the Request aliases it, and strings with escapes are resolved where they lie. It must
+// not change, or go away, while the Request is in use.
 func Parse(e Endpoint, body []byte, unknown Policy) (*Request, *Refusal) {
 	s := newScanner(body)
 	if k := s.dec.PeekKind(); k != '{' {
@@ -292,44 +293,6 @@ func (p *parser) peekArray() (byte, *Refusal) {
 	return rest[0], nil
 }
 
-// readIDs reads token ids without a token of the decoder each: a million of them are common.
-func (p *parser) readIDs() *Refusal {
-	raw, r := p.raw()
-	if r != nil {
-		return r
-	}
-	ids := make([]int32, 0, bytes.Count(raw, []byte{','})+1)
-	for rest := raw[1 : len(raw)-1]; len(rest) > 0; {
-		item := rest
-		if i := bytes.IndexByte(rest, ','); i >= 0 {
-			item, rest = rest[:i], rest[i+1:]
-		} else {
-			rest = nil
-		}
-		id, ok := parseID(bytes.Trim(item, " \t\r\n"))
-		if !ok {
-			return &Refusal{bad("a token id must be an integer from 0 to %d (element %d)", math.MaxInt32, len(ids)), "prompt"}
-		}
-		ids = append(ids, id)
-	}
-	p.req.Prompt.IDs = ids
-	return nil
-}
-
-func parseID(b []byte) (int32, bool) {
-	if len(b) == 0 || len(b) > 10 {
-		return 0, false
-	}
-	n := int64(0)
-	for _, c := range b {
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-		n = 10*n + int64(c-'0')
-	}
-	return int32(n), n <= math.MaxInt32
-}
-
 func (p *parser) readMessages() *Refusal {
 	p.prompted = true
 	r := p.array(func(i int) *Refusal {
@@ -347,11 +310,9 @@ func (p *parser) readMessages() *Refusal {
 func (p *parser) readMessage() *Refusal {
 	var m Message
 	said := false
-	where := ""
 	r := p.object(func(name []byte) (r *Refusal) {
 		switch string(name) {
 		case "role":
-			where = strings.TrimSuffix(p.here(), ".role")
 			var role []byte
 			if role, r = p.text(); r != nil {
 				return r
@@ -379,7 +340,7 @@ func (p *parser) readMessage() *Refusal {
 	case m.Role == "":
 		return &Refusal{bad("message %d has no role", len(p.req.Messages)), "messages"}
 	case !said && m.Role != "assistant":
-		return &Refusal{bad("message %d has no content", len(p.req.Messages)), where + ".content"}
+		return &Refusal{bad("message %d has no content", len(p.req.Messages)), p.here() + ".content"}
 	}
 	p.req.Messages = append(p.req.Messages, m)
 	return nil
@@ -408,25 +369,29 @@ func (p *parser) readContent() (text []byte, r *Refusal) {
 	if k := p.dec.PeekKind(); k != '[' && k != jsontext.KindInvalid {
 		return nil, p.wrongType("a string or an array of parts", k)
 	}
+	// In place: a part lies behind the one before it, with more between them than the line end, and the names that the decoder
+	// still looks at lie before the first.
+	start, end := 0, 0
 	r = p.array(func(i int) *Refusal {
-		part, r := p.readPart()
+		at, part, r := p.readPart()
 		switch {
 		case r != nil:
 			return r
 		case i == 0:
-			text = part[:len(part):len(part)] // appending must copy, not write into the body
+			start, end = at, at+len(part)
 		default:
-			text = append(append(text, '\n'), part...)
+			p.body[end] = '\n'
+			end += 1 + copy(p.body[end+1:], part)
 		}
 		return nil
 	})
-	return text, r
+	return p.body[start:end:end], r
 }
 
-func (p *parser) readPart() (text []byte, r *Refusal) {
-	kind, said := "", false
+// readPart reads a text part; at is where in the body its text lies.
+func (p *parser) readPart() (at int, text []byte, r *Refusal) {
+	typed, said := false, false
 	var unsupported *Refusal
-	at := p.next()
 	r = p.object(func(name []byte) (r *Refusal) {
 		switch string(name) {
 		case "type":
@@ -434,25 +399,26 @@ func (p *parser) readPart() (text []byte, r *Refusal) {
 			if b, r = p.text(); r != nil {
 				return r
 			}
-			if kind = string(b[:min(len(b), 16)]); kind != "text" {
+			if typed = true; string(b) != "text" {
 				unsupported = p.unsupported("only text parts are supported")
 			}
 			return nil
 		case "text":
 			said = true
 			text, r = p.text()
+			at = p.textAt
 			return r
 		}
 		return p.skip()
 	})
 	switch {
 	case r != nil:
-		return nil, r
+		return 0, nil, r
 	case unsupported != nil:
 		unsupported.Param = strings.TrimSuffix(unsupported.Param, ".type")
-		return nil, unsupported
-	case kind == "" || !said:
-		return nil, &Refusal{bad("a content part must have a type and a text"), at}
+		return 0, nil, unsupported
+	case !typed || !said:
+		return 0, nil, &Refusal{bad("a content part must have a type and a text"), p.here()}
 	}
-	return text, nil
+	return at, text, nil
 }

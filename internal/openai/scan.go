@@ -17,8 +17,9 @@ import (
 // scanner reads one body. It is jsontext.Decoder with offsets into the body, so that values alias our own slice instead of
 // the decoder's.
 type scanner struct {
-	body []byte
-	dec  *jsontext.Decoder
+	body   []byte
+	dec    *jsontext.Decoder
+	textAt int // where in body the last text lies
 }
 
 func newScanner(body []byte) *scanner {
@@ -84,7 +85,7 @@ func (s *scanner) object(member func(name []byte) *Refusal) *Refusal {
 		if r := s.bounded(); r != nil {
 			return r
 		}
-		name, r := s.unquote(quoted)
+		name, r := s.name(quoted)
 		if r != nil {
 			return r
 		}
@@ -136,8 +137,8 @@ func (s *scanner) wrongType(want string, got jsontext.Kind) *Refusal {
 	return &Refusal{bad("expected %s but got %s at byte %d", want, kindName(got), s.dec.InputOffset()), s.next()}
 }
 
-// unquote returns the text of a raw string: aliased when it has no escapes.
-func (s *scanner) unquote(raw []byte) ([]byte, *Refusal) {
+// name returns the text of a raw name: aliased when it has no escapes. The decoder still looks at names where they lie.
+func (s *scanner) name(raw []byte) ([]byte, *Refusal) {
 	inner := raw[1 : len(raw)-1]
 	if bytes.IndexByte(inner, '\\') < 0 {
 		return inner, nil
@@ -149,7 +150,7 @@ func (s *scanner) unquote(raw []byte) ([]byte, *Refusal) {
 	return out, nil
 }
 
-// text reads a string.
+// text reads a string, and resolves its escapes where it lies.
 func (s *scanner) text() ([]byte, *Refusal) {
 	if r := s.want('"'); r != nil {
 		return nil, r
@@ -158,7 +159,8 @@ func (s *scanner) text() ([]byte, *Refusal) {
 	if r != nil {
 		return nil, r
 	}
-	return s.unquote(raw)
+	s.textAt = int(s.dec.InputOffset()) - len(raw) + 1
+	return unquote(raw), nil
 }
 
 func (s *scanner) boolean() (bool, *Refusal) {
