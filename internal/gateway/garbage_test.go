@@ -3,6 +3,7 @@ package gateway
 import (
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 
 	"github.com/sluicekv/sluice/internal/fleet/fleettest"
@@ -14,8 +15,8 @@ import (
 // the legs say, nothing of it is served, every request ends, and the gateway's own trace is one that the model allows.
 func TestLegsThatSayAnything(t *testing.T) {
 	for seed := range uint64(150) {
-		rng := rand.New(rand.NewPCG(seed, 42))
-		d := open(t, func(a *fleettest.Attempt) { anything(rng, a) }, nil)
+		var n atomic.Uint64
+		d := open(t, func(a *fleettest.Attempt) { anything(rand.New(rand.NewPCG(seed, n.Add(1))), a) }, nil)
 		for _, stream := range []bool{false, true} {
 			a := d.post("/v1/completions", complete("x", fmt.Sprintf(`,"max_tokens":30,"stop":"er","stream":%v`, stream)), "X-Request-Timeout", "0.3")
 			if a.status == 200 || leaks(a.body) {
