@@ -77,11 +77,11 @@ func plain(b *testing.B, payload []byte, pages int, key *mac.Key) {
 }
 
 func handoffs(b *testing.B, payload []byte, pages, slots int) {
+	landed := make(chan struct{}, 1)
 	r := newRig(b, func(_ capacity.Role, c *Config) {
 		c.PageTokens, c.PoolPages, c.Context, c.Limits.Ahead = slots, pages+1, pages*slots, 1
+		c.Trace = counter{pages, new(int), landed}
 	})
-	landed := make(chan struct{}, 1)
-	r.decode.cfg.Trace = counter{pages, new(int), landed}
 	l, d := newLiarOf(b, r, slots), r.door("g0")
 	prompt := make([]int32, pages*slots)
 	b.SetBytes(int64(len(payload) * pages))

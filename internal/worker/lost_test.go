@@ -81,7 +81,7 @@ func TestAStalledPeerIsNamed(t *testing.T) {
 		t.Run(fmt.Sprint(c.hold), func(t *testing.T) {
 			t.Parallel()
 			s := newScene(t, holdAt(c.hold))
-			call := s.door.call(needle("STALL", 50)[:60], s.through, budget(400*time.Millisecond)).run()
+			call := s.door.call(needle("STALL", 50)[:60], s.through, budget(time.Second)).run()
 			_, d := call.end()
 			if d.Verdict.Code != verdict.Deadline || d.Verdict.Layer != c.layer || !strings.Contains(d.Verdict.Reason, c.want) ||
 				!strings.HasPrefix(d.Verdict.Reason, "decode d0 waited ") {
@@ -93,7 +93,7 @@ func TestAStalledPeerIsNamed(t *testing.T) {
 	t.Run("grant", func(t *testing.T) {
 		t.Parallel()
 		s := newScene(t, holdAt(wire.KindGrant))
-		call := s.door.call(needle("STALL", 50)[:60], s.through, budget(400*time.Millisecond)).run()
+		call := s.door.call(needle("STALL", 50)[:60], s.through, budget(time.Second)).run()
 		p, d := call.end()
 		if p.Verdict.Code != verdict.Deadline || !strings.Contains(p.Verdict.Reason, "prefill p0 waited") || !strings.Contains(p.Verdict.Reason, "for the grant of decode d0") {
 			t.Errorf("prefill says %v", p.Verdict)

@@ -3,8 +3,11 @@ package worker
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -92,7 +95,7 @@ func (r *rig) untilStep(c *call, m trace.Machine, step trace.Step) {
 
 func (r *rig) await(p place) {
 	r.t.Helper()
-	timeout := time.After(20 * time.Second)
+	timeout := time.After(90 * time.Second)
 	for {
 		r.watch.mu.Lock()
 		ok, change := r.watch.states[p], r.watch.change
@@ -140,6 +143,15 @@ func (r *rig) replay(off guard.Guard) {
 		r.t.Errorf("the trace is longer than the ring: its first %d events are lost", dropped)
 		return
 	}
+	if dir := os.Getenv("SLUICE_TRACES"); dir != "" { // make traces
+		f, err := os.Create(filepath.Join(dir, strings.NewReplacer("/", ".", " ", "_").Replace(r.t.Name())+".trace"))
+		if err == nil {
+			err = errors.Join(trace.Write(f, events), f.Close())
+		}
+		if err != nil {
+			r.t.Error(err)
+		}
+	}
 	if err := validate.All(events, validate.Options{Without: validate.Guards(off)}); err != nil {
 		r.t.Errorf("%d events: %v", len(events), err)
 	}
@@ -184,7 +196,7 @@ func (r *rig) clean(ws ...*Worker) {
 	for _, w := range ws {
 		select {
 		case <-w.table.quiet():
-		case <-time.After(10 * time.Second):
+		case <-time.After(90 * time.Second):
 			for _, d := range w.table.living(func(driver) bool { return true }) {
 				r.t.Errorf("%s: attempt lives: %s", w.cfg.Name, describe(d))
 			}
@@ -387,7 +399,7 @@ func (d *door) call(prompt []int32, opts ...planOption) *call {
 	plan := admission.Plan{
 		Attempt: attempt.New(), Request: "test", Scope: admission.Scope{1}, Model: copier().Fingerprint(),
 		PromptTokens: uint32(len(prompt)), LastToken: prompt[len(prompt)-1], Digest: admission.Digest(admission.Scope{1}, prompt),
-		MaxTokens: 8, Limit: 1024, Budget: 20 * time.Second, TestTraffic: true,
+		MaxTokens: 8, Limit: 1024, Budget: 60 * time.Second, TestTraffic: true,
 		Prefill: admission.Endpoint{Name: p.cfg.Name, Boot: p.Boot(), Key: p.cfg.Identity.Key()},
 		Decode:  admission.Endpoint{Name: dw.cfg.Name, Boot: dw.Boot(), Key: dw.cfg.Identity.Key(), Data: d.decode.facts.Data},
 	}
@@ -449,7 +461,7 @@ func (c *call) waitReserved() bool {
 		case <-c.reserved:
 			return true
 		case <-change:
-		case <-time.After(20 * time.Second):
+		case <-time.After(90 * time.Second):
 			c.d.r.t.Fatal("decode neither reserved nor ended")
 		}
 	}
@@ -475,7 +487,7 @@ func (c *call) end() (prefill, decode wire.Outcome) {
 // await waits until a condition on what came holds; it is evaluated under the call's lock.
 func (c *call) await(what string, cond func() bool) {
 	c.d.r.t.Helper()
-	timeout := time.After(20 * time.Second)
+	timeout := time.After(90 * time.Second)
 	for {
 		c.mu.Lock()
 		ok, change := cond(), c.change
