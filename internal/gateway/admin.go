@@ -28,6 +28,8 @@ func (g *Gateway) adminMux() http.Handler {
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	mux.HandleFunc("/admin/fleet", only("GET", g.adminFleet))
 	mux.HandleFunc("/admin/records", only("GET", g.adminRecords))
+	mux.HandleFunc("/admin/incidents", only("GET", g.adminIncidents))
+	mux.HandleFunc("/admin/incidents/", only("GET", g.adminIncidents))
 	mux.HandleFunc("/admin/models/", only("POST", g.adminModel))
 	mux.HandleFunc("/healthz", only("GET", healthz))
 	mux.HandleFunc("/readyz", only("GET", g.readyz))

@@ -24,7 +24,7 @@ func (x *walk) pick(not fleet.Pair, again fleet.Again) (pair fleet.Pair, v verdi
 		Not:    not, Again: again,
 	}
 	pick := func() verdict.Verdict {
-		pair, v = x.model.fleet.Pick(need)
+		pair, v = x.model.native.Pick(need)
 		return v
 	}
 	if x.tries > 0 && again == fleet.Never {
@@ -70,7 +70,7 @@ func (x *walk) try(ctx context.Context, pair fleet.Pair) (v verdict.Verdict, ret
 	ticket.Verdict().Set(v)
 	if l.eject {
 		x.g.metrics.incidents.WithLabelValues(x.asked.model, guardOf(v.Code).String(), "enforce", v.Code.String()).Inc()
-		x.model.fleet.Rest(prefill, decode, v.Code.String()+": "+v.Reason)
+		x.model.native.Rest(prefill, decode, v.Code.String()+": "+v.Reason)
 	}
 	x.rec.Spoke = l.spoke()
 	x.rec.Times[record.PhaseHold] = l.held

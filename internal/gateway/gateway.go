@@ -55,6 +55,7 @@ type ModelConfig struct {
 	Fingerprint [32]byte // of the model that Encoder encodes for; a worker with another is refused
 	Workers     []WorkerAddr
 	Temperature *float32 // for requests that give none; nil: 1
+	Guarded     *Guarded // a fleet of another engine: then only Name is read of the fields above
 }
 
 // Config of a gateway. Listen, Models and Identity must be given.
@@ -68,6 +69,8 @@ type Config struct {
 	APIKeys  string         // file of tenants' keys (package tenant); empty: everybody is one tenant
 
 	Unknown openai.Policy // fields that nobody knows
+	Modes   Modes         // of the guards over other engines
+	Webhook string        // URL that incidents are posted to; empty: none
 	Limits  Limits
 	Timing  fleet.Timing
 	Rests   fleet.Rests
@@ -137,6 +140,11 @@ type Gateway struct {
 	ring    *record.Ring
 	writer  *record.Writer // nil: none
 	metrics *metrics
+	guards  guards // over other engines
+	sole    *model // guarded: every model has its policy; nil: they differ
+	mixed   bool   // there is a guarded model
+
+	incidents incidents
 
 	ctx      context.Context // ends with the verdict of Withdrawn when requests are cut off
 	withdraw context.CancelCauseFunc
@@ -153,15 +161,30 @@ type Gateway struct {
 
 // model is one model's fleet, encoder and switch.
 type model struct {
-	cfg    ModelConfig
-	fleet  *fleet.Fleet
-	engine upstream.Engine
-	parent context.Context
+	cfg     ModelConfig
+	fleet   workers
+	native  *fleet.Fleet // nil: guarded
+	engine  upstream.Engine
+	guarded *guarded // nil: native
+	parent  context.Context
 
 	mu  sync.Mutex
 	off string // the operator's reason; empty: on
 	ctx context.Context
 	cut context.CancelCauseFunc
+}
+
+// workers is a model's fleet, whatever engine it runs.
+type workers interface {
+	Start()
+	Close()
+	Limit() capacity.Limit
+	Ready() bool
+	Unready() verdict.Verdict
+	Resting() bool
+	Changed() <-chan struct{}
+	Fingerprint() string
+	Status(ctx context.Context, scan bool) fleet.Status
 }
 
 // New checks the config and makes a gateway; Start opens its sockets.
@@ -205,6 +228,15 @@ func New(cfg Config) (*Gateway, error) {
 		if m.Name == "" || len(m.Name) > openai.MaxModelName || g.models[m.Name] != nil {
 			return nil, fmt.Errorf("gateway: model %q: names are unique, of 1 to %d bytes", m.Name, openai.MaxModelName)
 		}
+		if m.Guarded != nil {
+			gm, err := g.newGuarded(m)
+			if err != nil {
+				return nil, err
+			}
+			g.models[m.Name] = gm
+			g.names = append(g.names, m.Name)
+			continue
+		}
 		if m.Encoder == nil {
 			return nil, fmt.Errorf("gateway: model %s has no encoder", m.Name)
 		}
@@ -214,9 +246,13 @@ func New(cfg Config) (*Gateway, error) {
 		if err != nil {
 			return nil, fmt.Errorf("gateway: %w", err)
 		}
-		g.models[m.Name] = &model{cfg: m, fleet: f, engine: engine, parent: g.ctx}
+		g.models[m.Name] = &model{cfg: m, fleet: f, native: f, engine: engine, parent: g.ctx}
 		g.models[m.Name].on()
 		g.names = append(g.names, m.Name)
+	}
+	g.survey()
+	if err := g.SetModes(cfg.Modes); err != nil {
+		return nil, err
 	}
 	g.ring = record.NewRing(g.limits.Records)
 	var err error

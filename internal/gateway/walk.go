@@ -38,6 +38,8 @@ type walk struct {
 	unbind func()
 	ids    []int32 // of the prompt; let go once they cannot be needed again
 
+	guarded *guardedRequest // nil: native
+
 	attempt attempt.ID
 	tries   int
 	rec     record.Record // of the attempt under way
@@ -75,11 +77,15 @@ func (g *Gateway) serve(e openai.Endpoint) http.HandlerFunc {
 		if x.unbind != nil {
 			defer x.unbind()
 		}
-		if !v.IsZero() {
+		defer x.letGo()
+		switch {
+		case !v.IsZero():
 			x.refuse(v, param)
-			return
+		case x.guarded != nil:
+			x.runGuarded()
+		default:
+			x.run()
 		}
-		x.run()
 	}
 }
 
@@ -109,9 +115,19 @@ func (x *walk) prepare() (v verdict.Verdict, param string) {
 	}
 	x.rec.Scope = hex.EncodeToString(x.tenant.Scope[:])
 	body, held, v := x.readBody()
-	defer func() { x.g.bodies.give(held) }()
+	defer func() {
+		if x.guarded == nil {
+			x.g.bodies.give(held)
+		}
+	}()
 	if !v.IsZero() {
 		return v, ""
+	}
+	if m, doc, refusal := x.g.guardedModel(x.endpoint, body); refusal != nil {
+		return refusal.Verdict(), refusal.Path
+	} else if m != nil {
+		x.guarded = &guardedRequest{doc: doc, held: held}
+		return x.prepareGuarded(m)
 	}
 	req, refusal := openai.Parse(x.endpoint, body, x.g.cfg.Unknown)
 	if refusal != nil {
@@ -209,20 +225,6 @@ func (x *walk) run() {
 		}
 		x.answer(v)
 		return
-	}
-}
-
-// context ends with the request: the client is gone, the deadline has passed, the model is off, the gateway withdraws it. Its cause
-// tells which.
-func (x *walk) context() (context.Context, func()) {
-	cut, cancel := context.WithCancelCause(x.r.Context())
-	m := x.model.context()
-	stop := context.AfterFunc(m, func() { cancel(context.Cause(m)) })
-	ctx, release := context.WithDeadlineCause(cut, x.deadline, errDeadline)
-	return ctx, func() {
-		release()
-		stop()
-		cancel(nil)
 	}
 }
 

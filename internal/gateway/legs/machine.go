@@ -12,6 +12,7 @@ type Expect struct {
 	PromptTokens int      // 0: not counted here
 	MaxTokens    int      // completion tokens at most; 0: no bound known
 	Digest       [32]byte // zero: the engine has none
+	UsageAtEnd   bool     // decode's prompt tokens need not be known before a stream begins
 }
 
 // State of a Machine.
@@ -39,6 +40,7 @@ type Machine struct {
 	content  int  // units that came from decode
 	full     bool // HeldFull
 	spoke    Needs
+	why      [numNeeds]string // of those that spoke
 	verdict  verdict.Verdict
 }
 
@@ -69,6 +71,9 @@ func (m Machine) Verdict() verdict.Verdict { return m.verdict }
 
 // Spoke is the needs that objected, enforced or observed.
 func (m Machine) Spoke() Needs { return m.spoke }
+
+// Said is what need n objected to, if a comparison did: numbers and ids.
+func (m Machine) Said(n Need) string { return m.why[n] }
 
 // Usage is what the legs computed: prompt tokens that decode holds (what prefill computed, where decode does not say), and
 // completion tokens. Never what was planned.

@@ -153,7 +153,7 @@ var needs = [numNeeds]need{
 			return broken("prompt tokens: prefill says %s, decode says %s, and has ended", count(p), count(d))
 		}
 		// A reply that is longer than what may be held: decode's count is compared when it comes.
-		return when(p > 0 && (d > 0 || m.full && m.state == Holding))
+		return when(p > 0 && (d > 0 || (m.full || m.expect.UsageAtEnd) && m.state == Holding))
 	}},
 	Digests: {"digests", guard.Hold, "digest of the token ids: prefill's = decode's = the plan's", "one SHA-256 over the ids", func(m *Machine) answer {
 		return m.compare("digests", func(h Handle) [32]byte { return h.Digest }, m.expect.Digest)
@@ -175,6 +175,8 @@ var needs = [numNeeds]need{
 		for l := range Leg(engines[m.engine].legs) {
 			l = Decode - l
 			switch s := m.legs[l].status; {
+			case l == Prefill && s == 0 && m.observe.Has(PrefillVerdict):
+				// Not waited for: what it says is noted when it comes.
 			case s == 0:
 				return waiting
 			case s != 200:
@@ -327,6 +329,7 @@ func (m *Machine) judge(r row) answer {
 		a := needs[n].check(m)
 		if a.broken() {
 			m.spoke |= 1 << n
+			m.why[n] = a.verdict.Reason
 			if m.observe.Has(n) {
 				continue
 			}
@@ -366,3 +369,6 @@ func Explain(w io.Writer) error {
 	}
 	return tw.Flush()
 }
+
+// Legs is how many legs the engine runs.
+func (e Engine) Legs() int { return engines[e].legs }

@@ -28,7 +28,7 @@ func (r *Run) runDecode(call *Call) {
 }
 
 func (r *Run) askDecode(call *Call) {
-	lose := func(err error) { r.tell(legs.LegLost{Leg: legs.Decode, Reason: lost(err)}, nil) }
+	lose := func(err error) { r.loses(legs.Decode, err) }
 	resp, err := call.do(r.ctx[legs.Decode])
 	if err != nil {
 		lose(err)
@@ -134,7 +134,7 @@ func (r *Run) readStream(body io.Reader) error {
 		case err == io.EOF:
 			// The stream ended between two events, without its mark.
 			r.sayEnd(&s)
-			r.broke(nil, "decode's stream ended without [DONE]")
+			r.broke(nil, "decode's stream ended without its end mark")
 			r.tell(legs.LegEnd{Leg: legs.Decode}, nil)
 			return nil
 		case errors.Is(err, sse.ErrTooLong), errors.Is(err, sse.ErrEncoding):
@@ -148,8 +148,7 @@ func (r *Run) readStream(body io.Reader) error {
 		}
 		if bytes.Equal(e.Data, []byte(sse.Done)) {
 			r.sayEnd(&s)
-			r.tell(legs.LegBytes{Leg: legs.Decode}, doneEvent)
-			r.tell(legs.LegEnd{Leg: legs.Decode}, nil)
+			r.tell(legs.LegEnd{Leg: legs.Decode}, doneEvent)
 			r.drain(in)
 			return nil
 		}

@@ -37,14 +37,14 @@ func (r *Run) askPrefill() (decode *Call) {
 	}
 	resp, err := r.plan.Prefill.do(r.ctx[legs.Prefill])
 	if err != nil {
-		r.tell(legs.LegLost{Leg: legs.Prefill, Reason: lost(err)}, nil)
+		r.loses(legs.Prefill, err)
 		return nil
 	}
 	defer resp.Body.Close()
 	body, err := readWhole(resp, r.plan.Whole)
 	switch {
 	case err != nil:
-		r.tell(legs.LegLost{Leg: legs.Prefill, Reason: lost(err)}, nil)
+		r.loses(legs.Prefill, err)
 		return nil
 	case resp.StatusCode != http.StatusOK:
 		// Where the legs run one after the other this is the whole story, in every mode.
@@ -61,6 +61,9 @@ func (r *Run) askPrefill() (decode *Call) {
 	var s summary
 	if why := s.add(doc, false); why != "" {
 		return no(legs.LegBroke{Leg: legs.Prefill, Verdict: verdict.Of(verdict.ProtocolViolation, verdict.Prefill, "prefill's answer %s", why)})
+	}
+	if s.prompt < 0 || s.completion < 0 {
+		return no(legs.LegBroke{Leg: legs.Prefill, Verdict: verdict.Of(verdict.ProtocolViolation, verdict.Prefill, "prefill's answer does not say what it computed")})
 	}
 	r.mu.Lock()
 	r.report.Prompt = s.prompt

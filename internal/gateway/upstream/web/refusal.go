@@ -29,11 +29,24 @@ func lost(err error) string {
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &ne) && ne.Timeout():
 		return "it did not answer in time"
 	}
-	var op *net.OpError
-	if errors.As(err, &op) && op.Op == "dial" {
+	if unsent(err) {
 		return "it cannot be reached"
 	}
 	return "its connection failed"
+}
+
+// unsent reports whether a leg was never reached.
+func unsent(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
+}
+
+// loses says that a leg's connection ended.
+func (r *Run) loses(l legs.Leg, err error) {
+	r.mu.Lock()
+	r.report.Unsent = r.report.Unsent || unsent(err)
+	r.mu.Unlock()
+	r.tell(legs.LegLost{Leg: l, Reason: l.String() + ": " + lost(err)}, nil)
 }
 
 // tooLong are words with which engines refuse a prompt for its length. They decide about a code, and are not passed on.

@@ -9,8 +9,6 @@ import (
 	"github.com/sluicekv/sluice/internal/gateway/legs"
 )
 
-type readCloser = io.ReadCloser
-
 // Run is an attempt under way.
 type Run struct {
 	plan   Plan
@@ -46,6 +44,7 @@ type Report struct {
 	Prompt, DecodePrompt, Completion int           // tokens, as the legs said; -1: nothing
 	Prefill, Decode                  time.Duration // to prefill's answer; from there (or the start) to decode's end
 	Bytes                            int64         // of decode's output
+	Unsent                           bool          // a leg could not be reached: nothing was sent to it
 	Settled                          bool          // every leg ended by itself, or was cut where no transfer could be under way
 }
 
@@ -279,4 +278,18 @@ func (r *Run) Spoke() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.spoke
+}
+
+// More reports whether another event is there already.
+func (r *Run) More() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.items) > 0
+}
+
+// Ended reports whether nothing moves any more and nothing is left to be heard.
+func (r *Run) Ended() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.live == 0 && len(r.items) == 0
 }

@@ -18,6 +18,7 @@ package web
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"net/url"
 
@@ -35,13 +36,32 @@ type Call struct {
 
 func (c *Call) do(ctx context.Context) (*http.Response, error) {
 	r := &http.Request{
-		Method: http.MethodPost, URL: c.URL, Header: c.Header, Host: c.URL.Host, ContentLength: c.Body.Len(), Body: c.Body.NewReader(),
+		Method: http.MethodPost, URL: c.URL, Header: c.Header, Host: c.URL.Host, ContentLength: c.Body.Len(), Body: &sender{c.Body.NewReader()},
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}
-	body := c.Body
-	r.GetBody = func() (rc readCloser, err error) { return body.NewReader(), nil }
-	return c.Transport.RoundTrip(r.WithContext(ctx))
+	// For a connection that turns out to be closed before anything was written to it.
+	r.GetBody = func() (io.ReadCloser, error) { return &sender{c.Body.NewReader()}, nil }
+	resp, err := c.Transport.RoundTrip(r.WithContext(ctx))
+	// The transport keeps the request while an answer is read: a stream of an hour must not keep a body of megabytes.
+	c.Body = jsonedit.Body{}
+	return resp, err
 }
+
+// sender lets go of a body once it was read.
+type sender struct{ r *jsonedit.Reader }
+
+func (s *sender) Read(p []byte) (int, error) {
+	if s.r == nil {
+		return 0, io.EOF
+	}
+	n, err := s.r.Read(p)
+	if err != nil {
+		s.r = nil
+	}
+	return n, err
+}
+
+func (s *sender) Close() error { return nil }
 
 // Plan of an attempt.
 type Plan struct {

@@ -1,0 +1,139 @@
+package gateway
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/sluicekv/sluice/internal/fleet/foreign"
+	"github.com/sluicekv/sluice/internal/gateway/legs"
+	single "github.com/sluicekv/sluice/internal/gateway/upstream/plain"
+	"github.com/sluicekv/sluice/internal/gateway/upstream/sglang"
+	"github.com/sluicekv/sluice/internal/gateway/upstream/vllm"
+	"github.com/sluicekv/sluice/internal/gateway/upstream/web"
+	"github.com/sluicekv/sluice/internal/jsonedit"
+	"github.com/sluicekv/sluice/internal/openai"
+)
+
+// Guarded is a model whose workers run another engine.
+type Guarded struct {
+	Fleet   foreign.Config
+	Unknown jsonedit.UnknownFields // fields that the engine's table does not have
+	Version string                 // of the engine, for the table; empty: the newest
+	Hold    Hold
+	// Uncounted lets prompts pass that may be over the limit and that no worker counts; else they are refused.
+	Uncounted bool
+}
+
+// Hold is how decode's output is held until the legs agree.
+type Hold struct {
+	Bytes int // of a stream; beyond them decode is not read on (1 MiB)
+	Whole int // of a reply that is no stream (64 MiB)
+	// CommitAfter is how long a stream may wait before its status is sent, 200, and comments that keep the connection alive. A refusal
+	// after that is an error event. 0: the status waits, and tells the truth.
+	CommitAfter time.Duration
+	// UsageAtEnd lets a stream begin before decode's count is known, where an engine says it only at the end.
+	UsageAtEnd bool
+}
+
+func (h Hold) filled() Hold {
+	h.Bytes = or(h.Bytes, 1<<20)
+	h.Whole = or(h.Whole, 64<<20)
+	return h
+}
+
+// guarded is a model of another engine.
+type guarded struct {
+	cfg      Guarded
+	fleet    *foreign.Fleet
+	row      legs.Engine
+	policies [2]*jsonedit.Policy // by openai.Endpoint
+	plan     func(web.Asked) web.Plan
+	count    counter
+	floor    floors
+}
+
+func (g *Gateway) newGuarded(m ModelConfig) (*model, error) {
+	c := *m.Guarded
+	c.Hold = c.Hold.filled()
+	c.Fleet.Model, c.Fleet.Log = m.Name, g.cfg.Log
+	f, err := foreign.New(c.Fleet)
+	if err != nil {
+		return nil, fmt.Errorf("gateway: %w", err)
+	}
+	x := &guarded{cfg: c, fleet: f}
+	switch c.Fleet.Engine {
+	case foreign.SGLang:
+		x.row, x.plan = legs.SGLang, sglang.Plan
+	case foreign.VLLMNixl:
+		x.row, x.plan = legs.VLLMNixl, new(vllm.Engine).Nixl
+	case foreign.VLLMMooncake:
+		x.row, x.plan = legs.VLLMMooncake, new(vllm.Engine).Mooncake
+	case foreign.Plain:
+		x.row, x.plan = legs.Plain, single.Plan
+	default:
+		return nil, fmt.Errorf("gateway: model %s: engine %q is not known", m.Name, c.Fleet.Engine)
+	}
+	for e := range x.policies {
+		at := jsonedit.Chat
+		if openai.Endpoint(e) == openai.Completions {
+			at = jsonedit.Completions
+		}
+		x.policies[e] = jsonedit.NewPolicy(jsonedit.Config{Engine: jsonedit.Engine(c.Fleet.Engine), Version: c.Version, Endpoint: at, Unknown: c.Unknown})
+	}
+	out := &model{cfg: m, fleet: f, guarded: x, parent: g.ctx}
+	out.on()
+	return out, nil
+}
+
+// guardedModel finds the model of another engine that a body is for, and reads the body under that engine's policy. All are nil for
+// a native model, and for a body that no model can be found in: the native parser says what is wrong with it.
+func (g *Gateway) guardedModel(e openai.Endpoint, body []byte) (*model, *jsonedit.Doc, *jsonedit.Refusal) {
+	if g.sole != nil {
+		// One policy serves whatever model is named: the body is read once.
+		doc, no := jsonedit.Read(body, g.sole.guarded.policies[e])
+		if no != nil {
+			return nil, nil, no
+		}
+		if m := g.modelIn(doc); m != nil {
+			return m, doc, nil
+		}
+		return nil, nil, nil
+	}
+	if !g.mixed {
+		return nil, nil, nil
+	}
+	doc, no := jsonedit.Read(body, nil)
+	if no != nil {
+		return nil, nil, nil
+	}
+	m := g.modelIn(doc)
+	if m == nil || m.guarded == nil {
+		return nil, nil, nil
+	}
+	doc, no = jsonedit.Read(body, m.guarded.policies[e])
+	return m, doc, no
+}
+
+func (g *Gateway) modelIn(doc *jsonedit.Doc) *model {
+	name, _ := doc.Get("model").Text()
+	return g.models[string(name)]
+}
+
+// survey notes, once all models are known, which bodies have to be looked at for whose they are.
+func (g *Gateway) survey() {
+	native := false
+	for _, n := range g.names {
+		m := g.models[n]
+		switch {
+		case m.guarded == nil:
+			native = true
+		case !g.mixed:
+			g.mixed, g.sole = true, m
+		case g.sole != nil && (g.sole.guarded.cfg.Fleet.Engine != m.guarded.cfg.Fleet.Engine || g.sole.guarded.cfg.Unknown != m.guarded.cfg.Unknown || g.sole.guarded.cfg.Version != m.guarded.cfg.Version):
+			g.sole = nil
+		}
+	}
+	if native {
+		g.sole = nil
+	}
+}

@@ -1,0 +1,137 @@
+package gateway
+
+import (
+	"context"
+
+	"github.com/sluicekv/sluice/internal/record"
+	"github.com/sluicekv/sluice/internal/verdict"
+)
+
+// objection is a guard that objected.
+type objection struct {
+	guard  string
+	mode   Mode
+	detail string // numbers and ids
+}
+
+// object notes that a guard objected.
+func (l *guardedLeg) object(o objection) { l.said = append(l.said, o) }
+
+// finish gives the attempt its verdict, ends its legs, and leaves the rest to whoever waits for them to be quiet.
+func (l *guardedLeg) finish(v verdict.Verdict) {
+	x, f := l.walk, l.model.guarded.fleet
+	x.kept = true
+	x.rec.Verdict = v
+	x.rec.Times[record.PhaseHold] = l.held
+	x.g.metrics.attempt(v)
+	var over func(bool)
+	if l.eject && l.pair.Prefill != nil {
+		over = f.Rest(l.pair, v.Code.String()+": "+v.Reason)
+	}
+	l.judgeWorkers(v)
+	l.run.End(l.how, x.g.limits.Settle)
+	e := &guardedEnd{leg: l, rec: x.rec, over: over, said: l.said}
+	e.fill()
+	e.count(v)
+	e.slot = x.g.ring.Put(e.rec)
+	x.g.endings.Add(1)
+	if l.run.Ended() {
+		e.settle()
+		return
+	}
+	go e.settle()
+}
+
+// judgeWorkers tells the fleet which workers failed by themselves.
+func (l *guardedLeg) judgeWorkers(v verdict.Verdict) {
+	f := l.model.guarded.fleet
+	switch {
+	case v.OK():
+		f.Worked(l.pair.Decode)
+		if l.pair.Prefill != nil {
+			f.Worked(l.pair.Prefill)
+		}
+	case v.Code == verdict.PeerLost || v.Code == verdict.Overloaded || v.Code == verdict.EngineFailed:
+		switch {
+		case v.Layer == verdict.Decode:
+			f.Failed(l.pair.Decode)
+		case v.Layer == verdict.Prefill && l.pair.Prefill != nil:
+			f.Failed(l.pair.Prefill)
+		}
+	}
+}
+
+// guardedEnd is what remains of an attempt while its legs become quiet.
+type guardedEnd struct {
+	leg     *guardedLeg
+	rec     record.Record
+	slot    record.Slot
+	said    []objection
+	counted int // of said
+	over    func(bool)
+}
+
+// settle reads on until nothing of the attempt moves any more: what comes late can still be an incident.
+func (e *guardedEnd) settle() {
+	l := e.leg
+	g := l.g
+	defer g.endings.Done()
+	for {
+		ev, err := l.run.Next(context.Background())
+		if err != nil {
+			break
+		}
+		if act := l.hear(ev); act.Eject && e.over == nil && l.pair.Prefill != nil {
+			e.over = l.model.guarded.fleet.Rest(l.pair, "decode answered a prompt that prefill refused")
+		}
+	}
+	e.said = l.said
+	e.fill()
+	e.count(e.rec.Verdict)
+	rep := l.run.Report()
+	l.model.guarded.fleet.Done(l.pair)
+	if !rep.Settled {
+		g.metrics.unsettled.Inc()
+		g.log.Warn("an attempt's legs did not end in time", "attempt", e.rec.Attempt, "prefill", e.rec.Pair.Prefill, "decode", e.rec.Pair.Decode)
+		if e.over == nil && l.pair.Prefill != nil {
+			e.over = l.model.guarded.fleet.Rest(l.pair, "a transfer is not provably over")
+		}
+	}
+	if e.over != nil {
+		e.over(rep.Settled)
+	}
+	g.ring.Update(e.slot, e.rec)
+	g.write(e.rec)
+}
+
+// fill adds what the legs said to the record.
+func (e *guardedEnd) fill() {
+	rep := e.leg.run.Report()
+	r := &e.rec
+	r.Tokens.PrefillComputed = uint32(max(rep.Prompt, 0))
+	r.Tokens.DecodeSealed = uint32(max(rep.DecodePrompt, 0))
+	r.Tokens.Completion = uint32(max(rep.Completion, 0))
+	r.Times[record.PhasePrefill], r.Times[record.PhaseDecode] = rep.Prefill, rep.Decode
+	r.Spoke = []record.Guard{}
+	for _, o := range e.said {
+		r.Spoke = append(r.Spoke, record.Guard{Name: o.guard, Observed: o.mode == Observe, Detail: o.detail})
+	}
+}
+
+// count makes an incident of every objection that is not one yet.
+func (e *guardedEnd) count(v verdict.Verdict) {
+	l := e.leg
+	if v.OK() {
+		if o, bad := l.implausible(); bad && e.counted == 0 {
+			l.object(o)
+			e.said = l.said
+		}
+	}
+	for _, o := range e.said[e.counted:] {
+		l.g.incident(l.model, o, e.rec)
+	}
+	e.counted = len(e.said)
+	if v.OK() && e.counted == 0 {
+		l.learn()
+	}
+}

@@ -1,0 +1,375 @@
+package gateway
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/sluicekv/sluice/internal/attempt"
+	"github.com/sluicekv/sluice/internal/fleet/foreign"
+	"github.com/sluicekv/sluice/internal/gateway/legs"
+	"github.com/sluicekv/sluice/internal/gateway/upstream/web"
+	"github.com/sluicekv/sluice/internal/jsonedit"
+	"github.com/sluicekv/sluice/internal/openai"
+	"github.com/sluicekv/sluice/internal/record"
+	"github.com/sluicekv/sluice/internal/verdict"
+)
+
+// guardedRequest is what a walk to another engine knows beside what every walk knows. The body is held once, here, until the legs
+// have it and no other attempt can need it.
+type guardedRequest struct {
+	doc     *jsonedit.Doc
+	held    int64 // of the budget for bodies
+	every   bool  // usage in every chunk was asked for
+	salt    string
+	tokens  int // to plan with
+	modes   Modes
+	objects []objection // guards that objected before there was an attempt
+}
+
+// letGo gives the body back.
+func (x *walk) letGo() {
+	if q := x.guarded; q != nil {
+		x.g.bodies.give(q.held)
+		q.doc, q.held = nil, 0
+	}
+}
+
+// prepareGuarded reads what the gateway needs to know of the request.
+func (x *walk) prepareGuarded(m *model) (verdict.Verdict, string) {
+	q := x.guarded
+	x.model = m
+	x.asked.model, x.rec.Model = m.cfg.Name, m.cfg.Name
+	x.rec.Revision = m.fleet.Fingerprint()
+	x.asked.stream, _ = q.doc.Get("stream").Bool()
+	if o := q.doc.Get("stream_options"); o.Said() {
+		x.asked.usage, _ = o.Get("include_usage").Bool()
+		q.every, _ = o.Get("continuous_usage_stats").Bool()
+		q.every = q.every && x.asked.usage
+	}
+	for _, name := range []string{"max_completion_tokens", "max_tokens"} {
+		if n, ok := q.doc.Get(name).Int(); ok && n > 0 && n < 1<<31 {
+			x.asked.maxTokens = uint32(n)
+			break
+		}
+	}
+	if reason, off := m.isOff(); off {
+		return modelOff(m.cfg.Name, reason), "model"
+	}
+	q.modes = x.g.guards.modes()
+	q.salt = x.salt(q.doc)
+	x.bind()
+	if v := x.awaitRested(); !v.IsZero() {
+		return v, ""
+	}
+	if v := x.await(x.ready); !v.IsZero() {
+		return v, ""
+	}
+	var v verdict.Verdict
+	q.tokens, v = x.admitGuarded(x.ctx)
+	if v.Code == verdict.ContextLength && q.modes.Of(guardAdmission) == Observe {
+		q.objects = append(q.objects, objection{guardAdmission, Observe, v.Reason})
+		v = verdict.Verdict{}
+	}
+	x.rec.Times[record.PhaseEncode] = time.Since(x.start)
+	return v, openai.Param(v.Code, x.endpoint)
+}
+
+// salt parts the caches of scopes; a client may part its own further, inside its scope.
+func (x *walk) salt(doc *jsonedit.Doc) string {
+	h := hmac.New(sha256.New, x.tenant.Scope[:])
+	h.Write([]byte("sluice cache salt v1\x00"))
+	if own, ok := doc.Get("cache_salt").Text(); ok {
+		h.Write(own)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// runGuarded makes attempts until one has an answer for the client: at most two, the second only where the first failed before
+// anything could have been handed over.
+func (x *walk) runGuarded() {
+	pair, v := x.pickGuarded([2]string{})
+	if !v.IsZero() {
+		x.refuse(v, openai.Param(v.Code, x.endpoint))
+		return
+	}
+	for {
+		v, retry := x.tryGuarded(pair)
+		if v.IsZero() {
+			return
+		}
+		if retry {
+			var none verdict.Verdict
+			a, b := pair.Names()
+			if pair, none = x.model.guarded.fleet.Pick(x.needGuarded([2]string{a, b})); none.IsZero() && pair.Limit.Tokens >= x.needGuarded([2]string{}).Tokens {
+				x.g.metrics.retries.Inc()
+				x.begin()
+				continue
+			} else if none.IsZero() {
+				x.model.guarded.fleet.Done(pair)
+			}
+		}
+		x.answer(v)
+		return
+	}
+}
+
+func (x *walk) needGuarded(not [2]string) foreign.Need {
+	out := max(int(x.asked.maxTokens), 1)
+	return foreign.Need{Tokens: x.guarded.tokens + out - 1, Load: x.guarded.tokens + out, Not: not}
+}
+
+// restWait is how long a request waits for pairs that rest until their transfer is provably over: mostly that is a moment.
+const restWait = 5 * time.Second
+
+// awaitRested waits while all that keeps the model from serving is that its pairs rest.
+func (x *walk) awaitRested() verdict.Verdict {
+	f := x.model.guarded.fleet
+	for until := time.Now().Add(restWait); time.Now().Before(until); {
+		changed, resting := f.Changed(), f.Resting()
+		if f.Ready() || !resting {
+			break
+		}
+		select {
+		case <-changed:
+		case <-time.After(50 * time.Millisecond):
+		case <-x.ctx.Done():
+			return x.ended()
+		}
+	}
+	return verdict.Verdict{}
+}
+
+func (x *walk) pickGuarded(not [2]string) (foreign.Pair, verdict.Verdict) {
+	f := x.model.guarded.fleet
+	until := time.Now().Add(restWait)
+	for {
+		changed, resting := f.Changed(), f.Resting()
+		pair, v := f.Pick(x.needGuarded(not))
+		if v.IsZero() || v.Code == verdict.Overloaded && !resting || time.Now().After(until) {
+			return pair, v
+		}
+		select {
+		case <-changed:
+		case <-time.After(50 * time.Millisecond):
+		case <-x.ctx.Done():
+			return pair, x.ended()
+		}
+	}
+}
+
+// tryGuarded makes one attempt. The zero verdict means that the client has its reply.
+func (x *walk) tryGuarded(pair foreign.Pair) (v verdict.Verdict, retry bool) {
+	x.tries++
+	q, gm := x.guarded, x.model.guarded
+	prefill, decode := pair.Names()
+	x.rec.Pair = record.Pair{Prefill: prefill, Decode: decode}
+	observed := q.modes.observed()
+	model := ""
+	if gm.fleet.Served() != gm.fleet.Model() {
+		model = gm.fleet.Served()
+	}
+	id := attempt.New()
+	plan := gm.plan(web.Asked{
+		Doc: q.doc, Path: pathOf(x.endpoint), Chat: x.endpoint == openai.Chat, Pair: pair, Model: model,
+		Stream: x.asked.stream, Usage: x.asked.usage, Every: q.every, Salt: q.salt, ID: "slc-" + id.String(),
+		GoOn: observed.Has(legs.PrefillHandle) && observed.Has(legs.PrefillVerdict), Hold: gm.cfg.Hold.Bytes, Whole: gm.cfg.Hold.Whole,
+	})
+	begun := time.Now()
+	run := web.Start(plan, func() {})
+	l := &guardedLeg{
+		walk: x, run: run, pair: pair, modes: q.modes, begun: begun,
+		machine: legs.New(gm.row, x.asked.stream, legs.Expect{UsageAtEnd: gm.cfg.Hold.UsageAtEnd}, observed),
+	}
+	for _, o := range q.objects {
+		l.object(o)
+	}
+	q.objects = nil
+	defer func() {
+		if !x.kept { // a panic of ours: the legs must not go on for nobody
+			l.how = web.Swallow
+			l.finish(verdict.Of(verdict.Internal, verdict.Legs, "the gateway failed on this attempt"))
+		}
+	}()
+	v = l.follow(x.ctx)
+	if v.OK() || x.replied {
+		l.close(v)
+		l.finish(v)
+		return verdict.Verdict{}, false
+	}
+	rep := run.Report()
+	retry = x.tries == 1 && x.ctx.Err() == nil && !run.Spoke() && (rep.Unsent || v.Code == verdict.Overloaded && v.Layer == verdict.Prefill)
+	l.finish(v)
+	return v, retry
+}
+
+func pathOf(e openai.Endpoint) string {
+	if e == openai.Completions {
+		return "/v1/completions"
+	}
+	return "/v1/chat/completions"
+}
+
+// guardedLeg follows one attempt: events in, bytes out.
+type guardedLeg struct {
+	*walk
+	run     *web.Run
+	pair    foreign.Pair
+	machine legs.Machine
+	modes   Modes
+	spoke   legs.Needs // incidents of these are counted
+	said    []objection
+	how     web.Ending
+	eject   bool
+	proof   string
+	begun   time.Time
+	came    time.Time // the first content
+	held    time.Duration
+	out     guardedReply
+	last    verdict.Verdict // the last no that was only observed
+}
+
+// follow drives the attempt to its verdict.
+func (l *guardedLeg) follow(ctx context.Context) verdict.Verdict {
+	l.out.start(l)
+	for {
+		e, err := l.next(ctx)
+		switch {
+		case errors.Is(err, errCommit):
+			l.out.keepAlive()
+			if l.out.err == nil {
+				continue
+			}
+			e = legs.ClientGone{}
+		case errors.Is(err, io.EOF):
+			// The legs ended and said nothing that decides: what was overheard does.
+			if l.last.IsZero() {
+				l.last = verdict.Of(verdict.PeerLost, verdict.Legs, "the legs ended without a reply")
+			}
+			e = legs.Withdrawn{Verdict: l.last}
+		case err != nil:
+			e = l.interrupted(ctx)
+		}
+		if v := l.step(e); !v.IsZero() {
+			return v
+		}
+		if l.out.err != nil {
+			if v := l.step(legs.ClientGone{}); !v.IsZero() {
+				return v
+			}
+		}
+	}
+}
+
+// next waits for an event, or for the time at which a stream that is held shows a sign of life.
+func (l *guardedLeg) next(ctx context.Context) (legs.Event, error) {
+	after := l.model.guarded.cfg.Hold.CommitAfter
+	if after <= 0 || !l.asked.stream || l.machine.State() != legs.Holding {
+		return l.run.Next(ctx)
+	}
+	c, cancel := context.WithTimeout(ctx, after)
+	defer cancel()
+	e, err := l.run.Next(c)
+	if err != nil && ctx.Err() == nil && !errors.Is(err, io.EOF) {
+		return nil, errCommit
+	}
+	return e, err
+}
+
+var errCommit = errors.New("the stream has waited for long")
+
+// interrupted says why the wait for the legs ended.
+func (l *guardedLeg) interrupted(ctx context.Context) legs.Event {
+	var w withdrawn
+	switch cause := context.Cause(ctx); {
+	case errors.As(cause, &w):
+		return legs.Withdrawn{Verdict: w.verdict}
+	case errors.Is(cause, errDeadline):
+		return legs.Deadline{}
+	}
+	return legs.ClientGone{}
+}
+
+// step feeds one event to the reconcile machine and does what it says. The verdict is zero while the attempt goes on.
+func (l *guardedLeg) step(e legs.Event) verdict.Verdict {
+	if b, ok := e.(legs.LegBytes); ok && b.Leg == legs.Decode && b.N > 0 && l.came.IsZero() {
+		l.came = time.Now()
+	}
+	act := l.hear(e)
+	switch act.Do {
+	case legs.Release, legs.Pass:
+		l.released()
+		// What has come already is judged before anything of it is sent: a lie in the same breath is still a status.
+		if l.asked.stream && !l.run.More() {
+			l.out.pass(l.run)
+		}
+	case legs.Complete:
+		l.released()
+		l.out.pass(l.run)
+		l.how = web.Good
+		return act.Verdict
+	case legs.Refuse:
+		l.eject = act.Eject
+		l.how = endingFor(e, act.Eject)
+		return act.Verdict
+	}
+	return verdict.Verdict{}
+}
+
+// hear steps the machine and counts the guards that objected.
+func (l *guardedLeg) hear(e legs.Event) legs.Action {
+	m, act := l.machine.Step(e)
+	l.machine = m
+	switch e := e.(type) {
+	case legs.LegError:
+		l.last = e.Verdict
+	case legs.LegLost:
+		l.last = verdict.Of(verdict.PeerLost, e.Leg.Layer(), "%s", e.Reason)
+	case legs.LegBroke:
+		l.last = e.Verdict
+	}
+	if fresh := m.Spoke() &^ l.spoke; fresh != 0 {
+		l.spoke |= fresh
+		for n := range fresh.All {
+			mode := l.modes.Of(n.String())
+			detail := m.Said(n)
+			if detail == "" && act.Do == legs.Refuse {
+				detail = act.Verdict.Reason
+			}
+			if detail == "" {
+				detail = l.last.Reason
+			}
+			l.object(objection{n.String(), mode, detail})
+		}
+	}
+	return act
+}
+
+// endingFor says how the legs are ended after a refusal.
+func endingFor(e legs.Event, proof bool) web.Ending {
+	switch e := e.(type) {
+	case legs.ClientGone, legs.Deadline, legs.Withdrawn:
+		return web.Unheard
+	case legs.LegError:
+		if e.Leg == legs.Prefill && !proof {
+			return web.Refused
+		}
+	case legs.LegLost:
+		if e.Leg == legs.Prefill && !proof {
+			return web.Unheard
+		}
+	}
+	return web.Swallow
+}
+
+func (l *guardedLeg) released() {
+	if l.held == 0 && !l.came.IsZero() {
+		l.held = max(time.Since(l.came), 1)
+		l.g.metrics.hold.Observe(l.held.Seconds())
+		l.g.metrics.firstByte.Observe(time.Since(l.start).Seconds())
+	}
+}

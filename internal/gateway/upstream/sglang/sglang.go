@@ -1,0 +1,77 @@
+// Package sglang makes plans for pairs of SGLang workers: both legs get the request at once and meet in a room of prefill's
+// bootstrap server.
+//
+// A room is a bearer secret: who names it gets the pages that are sent to it. It is 63 random bits, for one attempt, and never
+// comes from a client.
+package sglang
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"io"
+	"net/http"
+
+	"github.com/sluicekv/sluice/internal/gateway/legs"
+	"github.com/sluicekv/sluice/internal/gateway/upstream/web"
+	"github.com/sluicekv/sluice/internal/jsonedit"
+)
+
+// Room mints a room whose prefill rank is rank: engines that follow the room take room % ranks.
+func Room(ranks, rank int) int64 {
+	var b [8]byte
+	for {
+		rand.Read(b[:])
+		room := int64(binary.LittleEndian.Uint64(b[:]) >> 1)
+		if ranks > 1 {
+			room = room - room%int64(ranks) + int64(rank)
+		}
+		if room > 0 { // 0 is what a health probe uses, and the sum may overflow
+			return room
+		}
+	}
+}
+
+// defaultBootstrap is the engine's own default port.
+const defaultBootstrap = 8998
+
+// Plan of an attempt.
+func Plan(a web.Asked) web.Plan {
+	to := a.Pair.Prefill.Handover()
+	if to.Port == 0 {
+		to.Port = defaultBootstrap
+	}
+	var b [1]byte
+	rand.Read(b[:])
+	room := Room(to.DP, int(b[0])%to.DP)
+	meet := func(e *jsonedit.Edit) *jsonedit.Edit {
+		e.SetText("bootstrap_host", to.Host).SetInt("bootstrap_port", int64(to.Port)).SetInt("bootstrap_room", room).SetText("rid", a.ID)
+		if a.Salt != "" {
+			e.SetText("extra_key", a.Salt)
+		}
+		return e
+	}
+	p := a.Plan()
+	p.Row = legs.SGLang
+	p.Prefill = a.Call(a.Pair.Prefill, web.Whole(meet(a.Edit())).Body())
+	p.Decode = a.Call(a.Pair.Decode, a.AskUsage(meet(a.Edit())).Body())
+	p.Abandon = func(ctx context.Context) { abort(ctx, a) }
+	return p
+}
+
+// abort tells decode to give up on a request whose pages will not come: by itself it waits for minutes. Only for prefill's refusal:
+// while pages may be on their way, an abort gives them to the next request under the writer's hands.
+func abort(ctx context.Context, a web.Asked) {
+	n := a.Pair.Decode
+	body := []byte(`{"rid":"` + a.ID + `"}`)
+	r := &http.Request{
+		Method: http.MethodPost, URL: n.At("/abort_request"), Header: n.Header, Host: n.URL.Host,
+		Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	}
+	resp, err := n.Transport.RoundTrip(r.WithContext(ctx))
+	if err == nil {
+		io.Copy(io.Discard, io.LimitReader(resp.Body, 4096))
+		resp.Body.Close()
+	}
+}

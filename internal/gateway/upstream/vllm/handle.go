@@ -1,0 +1,207 @@
+package vllm
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"net"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sluicekv/sluice/internal/fleet/foreign"
+	"github.com/sluicekv/sluice/internal/gateway/legs"
+	"github.com/sluicekv/sluice/internal/gateway/upstream/web"
+	"github.com/sluicekv/sluice/internal/jsonedit"
+)
+
+// judge says what a handle is: ours only if it is whole, of this attempt, from the worker that was asked, for as many tokens as
+// that worker says it computed, and never seen before.
+func (g *Engine) judge(a web.Asked, answer *jsonedit.Doc, h jsonedit.Value) legs.Handle {
+	foreign := func(why string) legs.Handle { return legs.Handle{State: legs.Foreign, Why: why} }
+	if h.Kind() != jsonedit.Object {
+		return legs.Handle{}
+	}
+	if on, _ := h.Get("do_remote_prefill").Bool(); !on {
+		return foreign("do_remote_prefill is not true")
+	}
+	if on, _ := h.Get("do_remote_decode").Bool(); on {
+		return foreign("do_remote_decode is true")
+	}
+	engine, ok := h.Get("remote_engine_id").Text()
+	if !ok || len(engine) == 0 {
+		return foreign("remote_engine_id is missing")
+	}
+	blocks, ok := blocksOf(h.Get("remote_block_ids"))
+	if !ok {
+		return foreign("remote_block_ids is not a list of blocks")
+	}
+	if why := names(h, a.Pair.Prefill); why != "" {
+		return foreign(why)
+	}
+	if !h.Get("remote_host").Said() {
+		return foreign("remote_host is missing")
+	}
+	computed, _ := answer.Get("usage").Get("prompt_tokens").Int()
+	if t := h.Get("remote_num_tokens"); t.Said() {
+		if n, ok := t.Int(); !ok || n != computed {
+			return foreign("remote_num_tokens is not what prefill says it computed")
+		}
+	}
+	if page := a.Pair.Prefill.Facts().PageSize; page > 0 && int64(blocks)*int64(page) < computed {
+		return foreign("remote_block_ids has too few blocks")
+	}
+	if id := h.Get("remote_request_id"); id.Said() {
+		text, ok := id.Text()
+		if !ok || len(text) == 0 {
+			return foreign("remote_request_id is not a name")
+		}
+		// Engines make their own id from the one that they were given. One that was made here, and is not this attempt's, is another's.
+		if ours := minted.Find(text); ours != nil && string(ours) != a.ID {
+			return legs.Handle{State: legs.Stale, Why: "remote_request_id is another attempt's"}
+		}
+		if !g.used.first(engine, text) {
+			return legs.Handle{State: legs.Stale, Why: "it was used before"}
+		}
+	}
+	if t := h.Get("remote_blocks_expiry_time"); t.Said() {
+		// Only a wall clock can be compared with ours.
+		if at, ok := t.Float(); ok && at > 1e9 && time.Now().After(time.Unix(int64(at), 0)) {
+			return legs.Handle{State: legs.Stale, Why: "remote_blocks_expiry_time has passed"}
+		}
+	}
+	return legs.Handle{State: legs.Ours}
+}
+
+// minted finds an id that the gateway made (web.Asked.ID).
+var minted = regexp.MustCompile(`slc-[0-9a-f]{32}`)
+
+// blocksOf counts the blocks of the longest group: lists of lists, or one list on older versions.
+func blocksOf(v jsonedit.Value) (n int, ok bool) {
+	if v.Kind() != jsonedit.Array {
+		return 0, false
+	}
+	ok = true
+	flat, groups := 0, 0
+	v.Each(func(_ []byte, g jsonedit.Value) bool {
+		switch g.Kind() {
+		case jsonedit.Number, jsonedit.String:
+			flat++
+		case jsonedit.Array:
+			groups++
+			in := 0
+			g.Each(func(_ []byte, b jsonedit.Value) bool {
+				in++
+				id, number := b.Int()
+				ok = ok && (number && id >= 0 || b.Kind() == jsonedit.String)
+				return ok
+			})
+			n = max(n, in)
+		default:
+			ok = false
+		}
+		return ok
+	})
+	n = max(n, flat)
+	return n, ok && n > 0 && (flat == 0 || groups == 0)
+}
+
+// names says which part of a handle points to a place that is not the worker that was asked, "" if none does. Decode connects to
+// where a handle points.
+func names(h jsonedit.Value, asked *foreign.Node) (why string) {
+	h.Each(func(name []byte, v jsonedit.Value) bool {
+		n := strings.ToLower(string(name))
+		switch {
+		case !v.Said():
+		case n == "remote_port":
+			p, ok := v.Int()
+			if !ok || p < 1 || p > 65535 || asked.KVPort > 0 && p != int64(asked.KVPort) {
+				why = "remote_port is not the worker's"
+			}
+		case strings.Contains(n, "host") || strings.HasSuffix(n, "_addr") || strings.HasSuffix(n, "_url") || strings.HasSuffix(n, "_ip"):
+			host, ok := v.Text()
+			if !ok || !knows(asked, hostOf(string(host))) {
+				why = clipped(n) + " is not the worker's"
+			}
+		}
+		return why == ""
+	})
+	return why
+}
+
+// clipped keeps a member's name fit for a log.
+func clipped(n string) string {
+	if strings.HasPrefix(n, "remote_") && len(n) < 40 && strings.Trim(n, "abcdefghijklmnopqrstuvwxyz_") == "" {
+		return n
+	}
+	return "a member"
+}
+
+func hostOf(s string) string {
+	if _, rest, ok := strings.Cut(s, "://"); ok {
+		s = rest
+	}
+	s, _, _ = strings.Cut(s, "/")
+	if h, _, err := net.SplitHostPort(s); err == nil {
+		return h
+	}
+	return strings.Trim(s, "[]")
+}
+
+// knows reports whether a host is the worker's: as the configuration names it, or an address of the host of its URL.
+func knows(n *foreign.Node, host string) bool {
+	if host == "" {
+		return false
+	}
+	if len(n.KVHosts) > 0 {
+		for _, h := range n.KVHosts {
+			if strings.EqualFold(h, host) {
+				return true
+			}
+		}
+		return false
+	}
+	own := n.URL.Hostname()
+	if strings.EqualFold(own, host) {
+		return true
+	}
+	// The name in a handle is not looked up: it is somebody else's word.
+	ip := net.ParseIP(host)
+	if strings.EqualFold(host, "localhost") {
+		ip = net.IPv4(127, 0, 0, 1)
+	}
+	for _, x := range n.Addresses(own) {
+		if ip != nil && (x.Equal(ip) || x.IsLoopback() && ip.IsLoopback()) {
+			return true
+		}
+	}
+	return false
+}
+
+// used remembers which handles were given to a decode. A lease is half a minute, renewed while decode waits; ten times that is kept.
+type used struct {
+	mu        sync.Mutex
+	now, then map[[16]byte]struct{}
+	turned    time.Time
+}
+
+const remembered = 5 * time.Minute
+
+// first reports whether a handle was not used before, and notes that it is now.
+func (u *used) first(engine, request []byte) bool {
+	sum := sha256.Sum256(bytes.Join([][]byte{engine, request}, []byte{0}))
+	key := [16]byte(sum[:16])
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if t := time.Now(); u.now == nil || t.Sub(u.turned) > remembered {
+		u.then, u.now, u.turned = u.now, map[[16]byte]struct{}{}, t
+	}
+	if _, twice := u.now[key]; twice {
+		return false
+	}
+	if _, twice := u.then[key]; twice {
+		return false
+	}
+	u.now[key] = struct{}{}
+	return true
+}
