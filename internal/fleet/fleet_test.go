@@ -223,7 +223,7 @@ func TestASilentLinkIsGivenUp(t *testing.T) {
 	d, p := fleettest.NewWorker(t, keys, "d0").Start(), fleettest.NewWorker(t, keys, "p0").Start()
 	d.Mute = true
 	f := start(t, keys, func(c *fleet.Config) {
-		c.Timing.PingEvery, c.Timing.Silence = 5*time.Millisecond, 100*time.Millisecond
+		c.Timing.PingEvery, c.Timing.Silence = 20*time.Millisecond, 2*time.Second
 	}, d, p)
 	fleettest.Until(t, "ready", f.Ready)
 	pair, v := f.Pick(fleet.Need{})

@@ -274,25 +274,27 @@ func TestDeadlines(t *testing.T) {
 		script fleettest.Script
 		layer  verdict.Layer
 		words  string
+		limits []string
 	}{
-		"reserve": {func(a *fleettest.Attempt) { wait(a, false) }, verdict.Reserve, "out of time while waiting for decode to reserve pages (layer reserve)"},
-		"prefill": {func(a *fleettest.Attempt) { a.Reserved(); a.WaitPrompt(); wait(a, true) }, verdict.Prefill, "out of time while waiting for prefill's verdict (layer prefill)"},
+		"reserve": {func(a *fleettest.Attempt) { wait(a, false) }, verdict.Reserve, "out of time while waiting for decode to reserve pages (layer reserve)", []string{"0.05", "50ms"}},
+		"prefill": {func(a *fleettest.Attempt) { a.Reserved(); a.WaitPrompt(); wait(a, true) }, verdict.Prefill, "out of time while waiting for prefill's verdict (layer prefill)", []string{"1s"}},
 		"seal": {func(a *fleettest.Attempt) {
 			a.Reserved()
 			a.WaitPrompt()
 			a.Ends(prefill, a.Outcome(prefill, 0))
 			wait(a, false)
-		}, verdict.Seal, "out of time while waiting for decode to seal the pages (layer seal)"},
+		}, verdict.Seal, "out of time while waiting for decode to seal the pages (layer seal)", []string{"1s"}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // with the others of this test
 			d := open(t, c.script, nil)
-			for _, h := range []string{"0.05", "50ms"} {
+			for _, h := range c.limits {
 				start := time.Now()
 				a := d.post("/v1/completions", complete("x", `,"stream":true`), "X-Request-Timeout", h)
 				if want := errorBody(c.words, "server_error", "null", "deadline_exceeded"); a.status != 504 || a.body != want {
 					t.Errorf("%d %s\nwant %s", a.status, a.body, want)
 				}
-				if took := time.Since(start); took < 50*time.Millisecond || took > 2*time.Second {
+				if took := time.Since(start); took < 50*time.Millisecond {
 					t.Errorf("took %v", took)
 				}
 				d.quiet()
@@ -301,7 +303,7 @@ func TestDeadlines(t *testing.T) {
 				}
 			}
 			p := d.pair.Attempts()[0].Plan
-			if p.Budget <= 0 || p.Budget > 50*time.Millisecond {
+			if p.Budget <= 0 || p.Budget > time.Second {
 				t.Errorf("budget %v", p.Budget)
 			}
 		})

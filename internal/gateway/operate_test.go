@@ -163,7 +163,7 @@ func (d *door) extra(t *testing.T, pairs ...*fleettest.Pair) *door {
 
 // Proof makes the pair rest: the next request is not sent to it, and after the rest it serves again.
 func TestRests(t *testing.T) {
-	d := open(t, told{}.script, func(c *Config, _ *fleettest.Pair) { c.Rests.Last = 300 * time.Millisecond })
+	d := open(t, told{}.script, func(c *Config, _ *fleettest.Pair) { c.Rests.Last = 2 * time.Second })
 	d.pair.Set(func(a *fleettest.Attempt) {
 		a.No(decode, verdict.Of(verdict.EchoMismatch, verdict.Echo, "decode computed another last position"))
 	})
