@@ -145,7 +145,7 @@ func TestNoWaitForAPairThatRests(t *testing.T) {
 	d := open(t, fleettest.Honest('x'), func(c *Config, _ *fleettest.Pair) {
 		c.Limits.PairWait, c.Rests = time.Minute, fleet.Rests{Last: time.Minute}
 	})
-	d.g.models["m"].fleet.Rest("p0", "d0", "a test")
+	d.g.models["m"].native.Rest("p0", "d0", "a test")
 	if a := d.post("/v1/completions", complete("x", "")); a.status != 503 || !strings.Contains(a.body, "1 pairs rest") {
 		t.Errorf("%d %s", a.status, a.body)
 	}
