@@ -74,3 +74,23 @@ MODEL := models/SmolLM2-135M-Instruct.Q4_1.gguf
 model: $(MODEL) ## Fetch SmolLM2-135M-Instruct (Q4_1, Apache-2.0) into models/
 $(MODEL):
 	bench/model/fetch.sh $(MODEL)
+
+.PHONY: bench
+bench: ## What the guards cost, the handoff's speed, memory, start-up, refusals (10 minutes on a quiet machine; results: bench/RESULTS.md)
+	$(GO) run ./bench/native
+
+.PHONY: bench-128k
+bench-128k: ## Serve a needle in a prompt of 128,000 tokens, and print the time
+	$(GO) run ./bench/native -part long
+
+.PHONY: conformance
+conformance: ## The public openai clients for Go and npm, unmodified, against a started sluice serve (needs node and npm)
+	conformance/run.sh
+
+.PHONY: chat-check
+chat-check: $(MODEL) ## SmolLM2 through three processes: one text for every page size, chunk and crowd
+	$(GO) run ./bench/chat -model $(MODEL)
+
+.PHONY: llamacpp
+llamacpp: $(MODEL) ## Token ids and greedy text against llama.cpp (needs node 20 and npm)
+	bench/llamacpp/compare.sh $(MODEL)
