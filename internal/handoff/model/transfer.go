@@ -129,7 +129,7 @@ func (w Transfer) Next(s transferState, yield func(check.Act, transferState, err
 		w.decodeSteps(q, do, s)
 		w.linkSteps(q, do)
 		w.prefillSteps(q, do)
-		w.lies(q, r, do)
+		w.lies(q, do)
 	}
 }
 
@@ -245,7 +245,7 @@ func (w *Transfer) prefillSteps(q *handed, do doer) {
 }
 
 // lies are what a prefill that is not honest puts on the link: one an attempt, at any time.
-func (w *Transfer) lies(q *handed, r int8, do doer) {
+func (w *Transfer) lies(q *handed, do doer) {
 	p := &q.P
 	if q.Lied || q.Dead || !p.Granted || p.Over() || !q.Link.room(3) {
 		return

@@ -20,7 +20,7 @@ func (t *turn) decode(e Event[uint8]) {
 		t.q.Abort = true
 	}
 	if asks.Has(AskFence) && t.q.L.Pages > 0 {
-		t.lease(OpFence, t.q.L.Pages, 0, true)
+		t.lease(OpFence, t.q.L.Pages, 0)
 	}
 	if asks.Has(AskRelease) {
 		t.q.Gave = true
@@ -65,8 +65,8 @@ func (t *turn) fail(err error) {
 	}
 }
 
-func (t *turn) lease(op Op, n, writes uint8, good bool) {
-	l, err := t.q.L.Do(t.w.On, op, n, writes, good)
+func (t *turn) lease(op Op, n, writes uint8) {
+	l, err := t.q.L.Do(t.w.On, op, n, writes, true)
 	t.fail(err)
 	t.q.L = l
 }
@@ -90,7 +90,7 @@ func (t *turn) reserve() {
 			k++
 		}
 	}
-	t.lease(OpReserve, k, 0, true)
+	t.lease(OpReserve, k, 0)
 	t.q.L.Granted = k
 	t.decode(Event[uint8]{Step: PagesReserved, A: k})
 }
@@ -207,7 +207,7 @@ func (t *turn) seal() {
 	if t.q.L.Fenced > 0 || t.w.On.Has(GuardCount) && t.q.L.Written != t.q.D.Needed {
 		code = CountMismatch
 	} else {
-		t.lease(OpSeal, t.q.D.Needed, 0, true)
+		t.lease(OpSeal, t.q.D.Needed, 0)
 	}
 	t.decode(Event[uint8]{Step: SealDone, Code: code})
 }
@@ -229,7 +229,7 @@ func (t *turn) view() {
 			t.s.Pool[t.q.Page[k]].Pins++
 		}
 	}
-	t.lease(OpViewBegin, t.q.D.Needed, 1, true)
+	t.lease(OpViewBegin, t.q.D.Needed, 1)
 }
 
 // compute reads every page. The first step gives the echo; the second, in this world, the whole reply.
@@ -256,7 +256,7 @@ func (t *turn) compute() {
 		}
 	}
 	t.q.Reading = false
-	t.lease(OpViewEnd, t.q.D.Needed, 1, true)
+	t.lease(OpViewEnd, t.q.D.Needed, 1)
 	switch {
 	case t.q.D.Over():
 		t.decode(Event[uint8]{Step: EngineDone, Code: ClientGone})
@@ -286,8 +286,8 @@ func (t *turn) free() {
 		if t.w.On.Has(GuardZero) {
 			c.Data = zeroes
 		}
-		t.lease(OpScrub, 1, 0, true)
-		t.lease(OpFree, 1, 0, true)
+		t.lease(OpScrub, 1, 0)
+		t.lease(OpFree, 1, 0)
 	}
 	if t.q.L.Gone() {
 		t.q.Gave = false

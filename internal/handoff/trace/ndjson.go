@@ -91,15 +91,11 @@ func appendHex64(b []byte, v uint64) []byte {
 	return hex.AppendEncode(b, p[:])
 }
 
-// codeOf reads what verdict.Code.String writes, also of a code that this build does not know: a peer may have said it.
-func codeOf(name string) (verdict.Code, bool) {
-	var c verdict.Code
-	if c.UnmarshalText([]byte(name)) == nil {
-		return c, true
+// codes by the names that verdict.Code.String writes, also of those that this build does not know: a peer may have said them.
+var codes = func() map[string]verdict.Code {
+	m := map[string]verdict.Code{}
+	for c := range 256 {
+		m[verdict.Code(c).String()] = verdict.Code(c)
 	}
-	if len(name) < 7 || name[:5] != "code(" || name[len(name)-1] != ')' {
-		return 0, false
-	}
-	n, err := strconv.ParseUint(name[5:len(name)-1], 10, 8)
-	return verdict.Code(n), err == nil && verdict.Code(n).String() == name
-}
+	return m
+}()

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"strconv"
 )
 
 // Errors of Read. All name the line.
@@ -32,7 +31,7 @@ func Read(r io.Reader, begin func(Head), f func(n uint64, e Event) error) error 
 	s := bufio.NewScanner(r)
 	s.Buffer(make([]byte, maxLine), maxLine)
 	if !s.Scan() {
-		return fmt.Errorf("%w: nothing in it (%v)", ErrSyntax, s.Err())
+		return fmt.Errorf("%w: nothing in it", errors.Join(ErrSyntax, s.Err()))
 	}
 	p := parser{rest: s.Bytes()}
 	p.take(`{"sluice":"trace","version":`)
@@ -81,7 +80,7 @@ func Read(r io.Reader, begin func(Head), f func(n uint64, e Event) error) error 
 	}
 	switch {
 	case s.Err() != nil:
-		return fmt.Errorf("line %d: %w: %v", check.n+1, ErrSyntax, s.Err())
+		return fmt.Errorf("line %d: %w", check.n+1, errors.Join(ErrSyntax, s.Err()))
 	case !ended:
 		return fmt.Errorf("after line %d: %w", check.n, ErrCut)
 	case lost > 0:
@@ -117,28 +116,35 @@ func (p *parser) take(literal string) {
 	p.rest = p.rest[len(literal):]
 }
 
-func (p *parser) number(most uint64) uint64 {
+// number takes digits. One that wraps around is told by the line that is made again.
+func (p *parser) number(most uint64) (n uint64) {
 	i := 0
 	for i < len(p.rest) && p.rest[i] >= '0' && p.rest[i] <= '9' {
+		n = 10*n + uint64(p.rest[i]-'0')
 		i++
 	}
-	n, err := strconv.ParseUint(string(p.rest[:i]), 10, 64)
-	if err != nil || n > most {
+	if i == 0 || n > most {
 		p.bad = true
 	}
 	p.rest = p.rest[i:]
 	return n
 }
 
-func (p *parser) word() string {
+func (p *parser) word() []byte {
 	i := bytes.IndexByte(p.rest, '"')
 	if i < 0 {
 		p.bad = true
-		return ""
+		return nil
 	}
-	w := string(p.rest[:i])
+	w := p.rest[:i]
 	p.rest = p.rest[i:]
 	return w
+}
+
+func (p *parser) step() Step {
+	s, ok := stepsByName[string(p.word())]
+	p.bad = p.bad || !ok
+	return s
 }
 
 func (p *parser) hex(into []byte) {
@@ -169,13 +175,11 @@ func (p *parser) event() (n uint64, e Event) {
 		p.take(key)
 		return uint32(p.number(math.MaxUint32))
 	}
-	var err error
 	if bytes.HasPrefix(p.rest, []byte(`","pool":"`)) {
 		e.Machine = Pool
 		p.take(`","pool":"`)
-		if e.Step, err = ParseStep(p.word()); err != nil || !e.Step.OfPool() {
-			p.bad = true
-		}
+		e.Step = p.step()
+		p.bad = p.bad || !e.Step.OfPool()
 		e.A = count(`","page":`)
 		p.take(`,"gen":`)
 		e.Digest = p.number(math.MaxUint64)
@@ -191,21 +195,18 @@ func (p *parser) event() (n uint64, e Event) {
 	}
 	p.take(`","machine":"`)
 	machine := p.word()
-	for _, m := range []Machine{Decode, Prefill, Gateway} {
-		if m.String() == machine {
+	for m := Decode; m <= Gateway; m++ {
+		if string(machine) == m.String() {
 			e.Machine = m
 		}
 	}
 	p.take(`","step":"`)
-	if e.Step, err = ParseStep(p.word()); err != nil || e.Step.OfPool() || e.Machine == 0 {
-		p.bad = true
-	}
+	e.Step = p.step()
+	p.bad = p.bad || e.Step.OfPool() || e.Machine == 0
 	e.A, e.B, e.C = count(`","a":`), count(`,"b":`), count(`,"c":`)
 	p.take(`,"code":"`)
-	var known bool
-	if e.Code, known = codeOf(p.word()); !known {
-		p.bad = true
-	}
+	code, known := codes[string(p.word())]
+	e.Code, p.bad = code, p.bad || !known
 	p.take(`","state":`)
 	e.State = uint8(p.number(math.MaxUint8))
 	p.take(`,"digest":"`)

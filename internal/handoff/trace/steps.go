@@ -111,12 +111,21 @@ func (s Step) String() string {
 	return stepNames[s]
 }
 
+// stepsByName is ParseStep's.
+var stepsByName = func() map[string]Step {
+	m := map[string]Step{}
+	for i, n := range stepNames {
+		if n != "" {
+			m[n] = Step(i)
+		}
+	}
+	return m
+}()
+
 // ParseStep reads a name that String writes.
 func ParseStep(name string) (Step, error) {
-	for i, n := range stepNames {
-		if n == name && n != "" {
-			return Step(i), nil
-		}
+	if s, ok := stepsByName[name]; ok {
+		return s, nil
 	}
 	return None, fmt.Errorf("trace: no step is named %q", name)
 }

@@ -13,12 +13,15 @@ type lease struct {
 	of   *life
 	boot uint64
 
-	mayFence, maySeal, maySteps, mayRelease bool     // what the machine above asked for
-	landing, landed                         bool     // the copy of the page in staging: under way; ended well
-	taken                                   uint32   // ordinal of the page that the sender took last
-	copied                                  bool     // it was read since
-	steps                                   []uint32 // pages of each step under way
+	mayFence, maySeal, maySteps, mayRelease bool   // what the machine above asked for
+	landing, landed                         bool   // the copy of the page in staging: under way; ended well
+	taken                                   uint32 // ordinal of the page that the sender took last
+	copied                                  bool   // it was read since
+	steps                                   []step // under way
 }
+
+// step is the pages that one step reads, and of them those that it may write.
+type step struct{ pages, writes uint32 }
 
 // asked notes what a machine's step lets its pool do.
 func (l *lease) asked(asks model.Asks) {
@@ -189,7 +192,7 @@ func (v *Validator) page(a *arena, le *lease, s *slot, e *trace.Event) string {
 			if s.ordinal != 0 || (decode && !l.d.m.Running) || (!decode && !l.p.m.Running) {
 				return "a step reads from the first page on, while the engine has the pages"
 			}
-			le.steps = append(le.steps, e.B)
+			le.steps = append(le.steps, step{e.B, e.C})
 			break
 		}
 		if s.ordinal >= le.m.Final {
@@ -200,7 +203,7 @@ func (v *Validator) page(a *arena, le *lease, s *slot, e *trace.Event) string {
 		if e.C > 0 {
 			return le.endStep(s, e)
 		}
-		if s.pins == 0 {
+		if s.pins == 0 || e.B != 1 {
 			return "no reading of this page is under way"
 		}
 		s.pins--
@@ -216,8 +219,8 @@ func (v *Validator) page(a *arena, le *lease, s *slot, e *trace.Event) string {
 }
 
 func (l *lease) endStep(s *slot, e *trace.Event) string {
-	for i, n := range l.steps {
-		if n == e.B && s.ordinal == 0 {
+	for i, x := range l.steps {
+		if x == (step{e.B, e.C}) && s.ordinal == 0 {
 			l.steps[i] = l.steps[len(l.steps)-1]
 			l.steps = l.steps[:len(l.steps)-1]
 			return ""
@@ -241,8 +244,8 @@ func (v *Validator) back(a *arena, le *lease, first uint32, e *trace.Event) stri
 		case s.pins != 0 && v.on.Has(model.GuardPin):
 			return fmt.Sprintf("page %d has %d pins", e.A+i, s.pins)
 		}
-		for _, n := range le.steps {
-			if s.ordinal < n && v.on.Has(model.GuardPin) {
+		for _, x := range le.steps {
+			if s.ordinal < x.pages && v.on.Has(model.GuardPin) {
 				return fmt.Sprintf("page %d is being read by a step", e.A+i)
 			}
 		}
