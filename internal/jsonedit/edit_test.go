@@ -219,7 +219,7 @@ func FuzzEdit(f *testing.F) {
 				continue
 			}
 			for k := range members(t, d.Edit().Body().AppendTo(nil)) {
-				if isControl([]byte(k)) {
+				if IsControl([]byte(k)) {
 					t.Fatalf("%s: %q passed", e, k)
 				}
 			}

@@ -153,7 +153,7 @@ func (p *Policy) find(name []byte) (string, *law) {
 func (p *Policy) foreign(name []byte) *law {
 	// The engines that are known here match names exactly (pydantic, msgspec, orjson), but an engine in another language may not:
 	// a name that differs from a known one by case only never passes.
-	if isControl(name) {
+	if IsControl(name) {
 		return &law{action: control, name: string(name)}
 	}
 	carrier := carriers[fold(name)]
@@ -245,8 +245,8 @@ func (p *Policy) Explain(w io.Writer) error {
 	return tw.Flush()
 }
 
-// isControl reports whether a name, in any case, is one of the gateway's own on any engine.
-func isControl(name []byte) bool {
+// IsControl reports whether a name, in any case, is one of the gateway's own on any engine.
+func IsControl(name []byte) bool {
 	if isControls[string(name)] {
 		return true
 	}

@@ -168,7 +168,7 @@ func (s *scanner) carrier(i, depth int) int {
 	switch s.body[i] {
 	case '{':
 		return s.object(i, depth, func(name []byte, key, value int) int {
-			if isControl(name) {
+			if IsControl(name) {
 				return s.fail(Control, key)
 			}
 			return s.carrier(value, depth+1)
