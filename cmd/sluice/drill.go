@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -12,16 +13,59 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluicekv/sluice/internal/drill"
+	"github.com/sluicekv/sluice/internal/drill/report"
 	"github.com/sluicekv/sluice/internal/guard"
 )
 
 func newDrillCommand() *cobra.Command {
+	var opt drill.MatrixOptions
+	var format, out string
 	c := &cobra.Command{
 		Use:   "drill",
 		Short: "Inject what went wrong in the field into a fleet made for it, and see which guard meets it",
-		Args:  cobra.NoArgs,
+		Long: `Every fault class of the field at every phase of the handoff, in a fleet of separate processes with keys of its own: a gateway, a
+prefill and a decode worker, and a prefill worker that lies. Each cell says what was injected and how often it really acted, which
+guard met it, what the client saw, how many bytes of another request's text were in the reply, and whether every page came back,
+zero, seen from outside the processes. Every step of every process is validated against the protocol's model.
+
+In a binary built with -tags unsafe_guards each cell that names a guard is run again without it: it goes red, or names what
+caught it next.
+
+Exit code 1 when a cell is red with all guards on.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if !slices.Contains(report.Formats, format) {
+				return exitError{3, fmt.Errorf("--format %q: must be one of %s", format, strings.Join(report.Formats, ", "))}
+			}
+			opt.Progress = progress(c.ErrOrStderr())
+			m, err := drill.RunMatrix(c.Context(), opt)
+			if err != nil {
+				return err
+			}
+			w := c.OutOrStdout()
+			if out != "" {
+				f, err := os.Create(out)
+				if err != nil {
+					return err
+				}
+				defer f.Close()
+				w = f
+			}
+			if err := report.Write(w, format, m); err != nil {
+				return err
+			}
+			if red := m.Red(); len(red) > 0 {
+				return exitError{1, fmt.Errorf("%d of %d cells are red, the first is %s at %s", len(red), len(m.Cells), red[0].Class, red[0].Phase)}
+			}
+			return nil
+		},
 	}
-	c.AddCommand(newIncidentCommand())
+	c.Flags().BoolVar(&opt.Quick, "quick", false, "the cells that matter most, in less than three minutes")
+	c.Flags().Uint64Var(&opt.Seed, "seed", 1, "of the codes, prompts and storms")
+	c.Flags().StringVar(&opt.Only, "class", "", "only classes whose name has this `TEXT`")
+	c.Flags().StringVar(&format, "format", "table", strings.Join(report.Formats, ", "))
+	c.Flags().StringVar(&out, "output", "", "write the report to `FILE`")
+	c.AddCommand(newIncidentCommand(), newDrillNodeCommand())
 	return c
 }
 

@@ -21,13 +21,16 @@ type reply struct {
 	verdict string // X-Sluice-Verdict
 }
 
-// post sends a completion to the fleet's gateway as a client would.
-func (f *fleet) post(ctx context.Context, model, prompt string, tokens int, stream bool) (*http.Response, error) {
+// door is a gateway's address.
+type door string
+
+// post sends a completion to the gateway as a client would.
+func (d door) post(ctx context.Context, model, prompt string, tokens int, stream bool) (*http.Response, error) {
 	b, err := json.Marshal(map[string]any{"model": model, "prompt": prompt, "max_tokens": tokens, "temperature": 0, "stream": stream})
 	if err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+f.door.Addr()+"/v1/completions", bytes.NewReader(b))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+string(d)+"/v1/completions", bytes.NewReader(b))
 	if err != nil {
 		return nil, err
 	}
@@ -36,8 +39,8 @@ func (f *fleet) post(ctx context.Context, model, prompt string, tokens int, stre
 }
 
 // stream asks for a streamed reply, and calls first once its first text has come.
-func (f *fleet) stream(ctx context.Context, model, prompt string, tokens int, first func()) (reply, error) {
-	resp, err := f.post(ctx, model, prompt, tokens, true)
+func (d door) stream(ctx context.Context, model, prompt string, tokens int, first func()) (reply, error) {
+	resp, err := d.post(ctx, model, prompt, tokens, true)
 	if err != nil {
 		return reply{}, err
 	}
@@ -82,8 +85,8 @@ type answer struct {
 }
 
 // ask asks for a whole reply.
-func (f *fleet) ask(ctx context.Context, model, prompt string, tokens int) (reply, error) {
-	resp, err := f.post(ctx, model, prompt, tokens, false)
+func (d door) ask(ctx context.Context, model, prompt string, tokens int) (reply, error) {
+	resp, err := d.post(ctx, model, prompt, tokens, false)
 	if err != nil {
 		return reply{}, err
 	}

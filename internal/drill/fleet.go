@@ -109,6 +109,8 @@ func newFleet(ctx context.Context, lie liar.Lie) (_ *fleet, err error) {
 	return f, f.door.WaitReady(ready)
 }
 
+func (f *fleet) front() door { return door(f.door.Addr()) }
+
 func startWorker(cfg worker.Config) (*worker.Worker, error) {
 	w, err := worker.New(cfg)
 	if err != nil {

@@ -111,7 +111,7 @@ func tell(ctx context.Context, lie liar.Lie, on guard.Guard, seed uint64) (Row, 
 		f.liar.Tell("")
 		through = "liar"
 	}
-	first, err := f.ask(ctx, through, a, 40)
+	first, err := f.front().ask(ctx, through, a, 40)
 	if err != nil {
 		return Row{}, err
 	}
@@ -132,7 +132,7 @@ func tell(ctx context.Context, lie liar.Lie, on guard.Guard, seed uint64) (Row, 
 	if lie == liar.Late {
 		got, err = f.late(ctx, a, b)
 	} else {
-		got, err = f.ask(ctx, "liar", b, 60)
+		got, err = f.front().ask(ctx, "liar", b, 60)
 	}
 	if err != nil {
 		return Row{}, err
@@ -158,7 +158,7 @@ func tell(ctx context.Context, lie liar.Lie, on guard.Guard, seed uint64) (Row, 
 // late aborts A in mid-handoff, lets B have its pages, and then lets A's writes go.
 func (f *fleet) late(ctx context.Context, a, b string) (reply, error) {
 	aborted, abort := context.WithCancel(ctx)
-	go f.ask(aborted, "liar", a, 40)
+	go f.front().ask(aborted, "liar", a, 40)
 	select {
 	case <-f.liar.Holding():
 	case <-ctx.Done():
@@ -169,7 +169,7 @@ func (f *fleet) late(ctx context.Context, a, b string) (reply, error) {
 	f.settled(ctx) // A's pages are back
 	f.liar.Tell("")
 	// B's honest reply is long, and the late writes fall into it.
-	return f.stream(ctx, "honest", b, 3000, func() { f.liar.Loose() })
+	return f.front().stream(ctx, "honest", b, 3000, func() { f.liar.Loose() })
 }
 
 // named is the guard that a refusal speaks for.

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/sluicekv/sluice/internal/admission"
+	"github.com/sluicekv/sluice/internal/attempt"
 	"github.com/sluicekv/sluice/internal/capacity"
 	"github.com/sluicekv/sluice/internal/engine"
 	"github.com/sluicekv/sluice/internal/mac"
@@ -29,9 +30,11 @@ type lying struct {
 
 // shipment is what an attempt has to ship: computed pages and what belongs to them.
 type shipment struct {
-	lease *pool.Lease
-	macs  []mac.Tag
-	echo  wire.Echo
+	lease    *pool.Lease
+	macs     []mac.Tag
+	echo     wire.Echo
+	frames   []wire.PageHeader // once shipped
+	manifest wire.Manifest     // likewise
 }
 
 func (l *Liar) begin(c *tcp.Link, p admission.Plan, signed []byte, secret [32]byte) *lying {
@@ -64,7 +67,7 @@ func (a *lying) run() {
 
 // attach says to decode that prefill is here, and waits for the grant.
 func (a *lying) attach() (*data, wire.Grant, error) {
-	d, err := a.l.dial(a.plan.Decode)
+	d, err := a.l.dial(a.plan.Decode, a.lie)
 	if err != nil {
 		return nil, wire.Grant{}, err
 	}
@@ -206,22 +209,60 @@ func (a *lying) ship(d *data, g wire.Grant, s *shipment) {
 	case Late:
 		a.holdBack(d, frames)
 		return
+	case Replayed, Guessed:
+		a.strangers(d, frames)
+	case Doubled:
+		twice := make([]frame, 0, 2*len(frames))
+		for _, f := range frames {
+			twice = append(twice, f, f)
+		}
+		frames = twice
+	case HalfPages:
+		for i := range frames {
+			frames[i].payload = frames[i].payload[:len(frames[i].payload)/2]
+			frames[i].h.Length /= 2
+			frames[i].h.MAC = a.key.Sum(mac.Page, uint64(i), frames[i].payload)
+		}
+	case SwappedKV:
+		g := a.l.pool.Geometry()
+		half := int(g.Tokens) * int(g.HeadDim) * 2
+		for i := range frames {
+			b := make([]byte, 0, len(frames[i].payload))
+			for at := 0; at < len(frames[i].payload); at += 2 * half {
+				b = append(append(b, frames[i].payload[at+half:at+2*half]...), frames[i].payload[at:at+half]...)
+			}
+			frames[i].payload = b
+			frames[i].h.MAC = a.key.Sum(mac.Page, uint64(i), b)
+		}
 	case NoManifest:
 		manifests = 0
 	case TwoManifests:
 		manifests = 2
 	}
-	for _, f := range frames {
-		if d.conn.SendPage(f.h, f.payload) != nil {
-			return
-		}
-	}
 	var sent []mac.Tag
 	for _, f := range frames {
 		sent = append(sent, f.h.MAC)
+		s.frames = append(s.frames, f.h)
+	}
+	pages := func() bool {
+		for _, f := range frames {
+			if d.conn.SendPage(f.h, f.payload) != nil {
+				return false
+			}
+		}
+		return true
+	}
+	if a.lie != ManifestFirst && !pages() {
+		return
 	}
 	m := wire.Manifest{Attempt: a.plan.Attempt, Tokens: a.plan.PromptTokens, Pages: uint32(len(frames)), Digest: a.plan.Digest,
 		Root: wire.RootOf(sent), Echo: s.echo, Verdict: said}
+	a.l.mu.Lock()
+	if kept := a.l.kept; a.lie == OtherManifest && kept != nil {
+		m = kept.manifest
+		m.Attempt = a.plan.Attempt
+	}
+	a.l.mu.Unlock()
 	m.MAC = a.key.Sum(mac.Manifest, 0, wire.Authenticated(m))
 	for range manifests {
 		if d.conn.Send(m) != nil {
@@ -233,11 +274,40 @@ func (a *lying) ship(d *data, g wire.Grant, s *shipment) {
 	if d.conn.Send(e) != nil {
 		return
 	}
+	if a.lie == ManifestFirst && !pages() {
+		return
+	}
+	s.manifest = m
 	computed := a.plan.PromptTokens
 	if a.lie == Placeholder || a.lie == Overstated {
 		computed = 1 // what it ran, which nobody compared
 	}
 	a.outcome(verdict.Served(verdict.Prefill), computed, m.Digest, m.Root)
+}
+
+// strangers sends frames of attempts that this link has no part in, or no longer.
+func (a *lying) strangers(d *data, frames []frame) {
+	a.l.mu.Lock()
+	kept := a.l.kept
+	a.l.mu.Unlock()
+	const most = 8 // fewer than close a link
+	for i := range min(most, len(frames)) {
+		f := frames[i]
+		switch {
+		case a.lie == Guessed:
+			f.h.Attempt = attempt.New()
+			_ = d.conn.Send(wire.Attach{Attempt: f.h.Attempt})
+		case kept != nil && i < len(kept.frames):
+			f.h = kept.frames[i]
+			b := make([]byte, len(f.payload))
+			if _, err := kept.lease.CopyOut(b, i); err == nil {
+				f.payload = b
+			}
+		default:
+			continue
+		}
+		_ = d.conn.SendPage(f.h, f.payload)
+	}
 }
 
 // stranger is a page that the grant does not name.

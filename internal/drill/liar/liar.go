@@ -226,15 +226,23 @@ type data struct {
 	grants map[attempt.ID]chan wire.Grant
 }
 
-func (l *Liar) dial(e admission.Endpoint) (*data, error) {
+func (l *Liar) dial(e admission.Endpoint, lie Lie) (*data, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if d := l.data[e]; d != nil && d.conn.Err() == nil {
-		return d, nil
+	hello := l.hello()
+	switch lie {
+	case OtherShape:
+		hello.Geometry.Tokens /= 2
+	case OtherDType:
+		hello.Model[0] ^= 1 // the fingerprint is of weights, tokenizer, rope and dtype
+	default:
+		if d := l.data[e]; d != nil && d.conn.Err() == nil {
+			return d, nil
+		}
 	}
 	ctx, cancel := context.WithTimeout(l.ctx, 5*time.Second)
 	defer cancel()
-	conn, err := tcp.DialData(ctx, e.Data, tcp.Config{Identity: l.cfg.Identity, Hello: l.hello(), Trust: keyring.Only(ed25519.PublicKey(e.Key[:]))})
+	conn, err := tcp.DialData(ctx, e.Data, tcp.Config{Identity: l.cfg.Identity, Hello: hello, Trust: keyring.Only(ed25519.PublicKey(e.Key[:]))})
 	if err != nil {
 		return nil, err
 	}

@@ -35,6 +35,24 @@ const (
 	// NoManifest ends without a closing statement, TwoManifests makes it twice.
 	NoManifest   Lie = "no-manifest"
 	TwoManifests Lie = "two-manifests"
+
+	// OtherManifest closes with the counts, digest, root and echo of an attempt served before.
+	OtherManifest Lie = "another-attempts-manifest"
+	// Replayed sends the frames of an attempt served before once more, and is honest then.
+	Replayed Lie = "replayed-attempt"
+	// Guessed attaches under ids that it made up, and sends pages for them, and is honest then.
+	Guessed Lie = "guessed-attempts"
+	// Doubled sends every page twice.
+	Doubled Lie = "every-page-twice"
+	// ManifestFirst says that all is sent before anything is.
+	ManifestFirst Lie = "closing-before-pages"
+	// HalfPages ships pages of half the size, with MACs to match.
+	HalfPages Lie = "half-pages"
+	// SwappedKV ships every page with K and V in each other's place, and MACs to match: a wrong mapping of ranks.
+	SwappedKV Lie = "swapped-k-and-v"
+	// OtherShape says in its hello that its pages have another shape, OtherDType that its model is another.
+	OtherShape Lie = "other-page-shape"
+	OtherDType Lie = "other-dtype"
 )
 
 // Lies in the order in which a drill tells them.
@@ -42,9 +60,14 @@ func Lies() []Lie {
 	return []Lie{Placeholder, Overstated, Silent, Short, WrongTag, WrongOrdinal, Permuted, OtherAttempt, Flipped, Late, NoManifest, TwoManifests}
 }
 
+// More are the lies that the matrix of fault classes tells beside those of the incident.
+func More() []Lie {
+	return []Lie{OtherManifest, Replayed, Guessed, Doubled, ManifestFirst, HalfPages, SwappedKV, OtherShape, OtherDType}
+}
+
 // Parse finds a lie by name.
 func Parse(s string) (Lie, error) {
-	for _, l := range Lies() {
+	for _, l := range append(Lies(), More()...) {
 		if string(l) == s {
 			return l, nil
 		}

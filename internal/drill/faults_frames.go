@@ -1,0 +1,112 @@
+package drill
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/sluicekv/sluice/internal/drill/node"
+	"github.com/sluicekv/sluice/internal/guard"
+)
+
+// frames are the faults that a network, or a careless peer, makes of single frames: lost, doubled, late.
+func frames() []fault {
+	const (
+		lost    = "acknowledgement lost"
+		doubled = "acknowledgement doubled"
+		status  = "status lost on the way"
+		handle  = "retry reusing a handle"
+		abort   = "abort lost"
+		partial = "partial transfer taken as complete"
+	)
+	one := func(class, phase, what, who string, r node.Rule, want wants, quick bool, out guard.Guard, guards ...string) fault {
+		return fault{class: class, phase: phase, what: what, want: want, quick: quick, out: out, guards: guards,
+			run: func(ctx context.Context, s *scene) (seen, error) { return s.framed(ctx, who, r) }}
+	}
+	gone := func(class, phase, what, who string, quick bool, r node.Rule) fault {
+		return fault{class: class, phase: phase, what: what, quick: quick,
+			run: func(ctx context.Context, s *scene) (seen, error) { return s.abandoned(ctx, phase, who, r) }}
+	}
+	lose := func(kind string, data, out bool) node.Rule { return node.Rule{Kind: kind, Data: data, Out: out} }
+	twice := func(kind string, data, out bool) node.Rule {
+		return node.Rule{Kind: kind, Data: data, Out: out, Times: 2}
+	}
+	const data, control, out, in = true, false, true, false
+	return []fault{
+		one(lost, "reserve", "decode's word that pages are reserved is lost", node.Decode, lose("reserved", control, out), refused, false, 0),
+		one(lost, "attach", "prefill's attach is lost", node.Prefill, lose("attach", data, out), refused, false, 0),
+		one(lost, "grant", "the grant is lost", node.Prefill, lose("grant", data, in), refused, true, 0),
+		one(lost, "seal", "decode's word that it sealed is lost", node.Decode, lose("sealed", control, out), refused, true, guard.Hold),
+		one(lost, "settle", "prefill's word that its pages are back is lost", node.Prefill, lose("settled", control, out), served, true, 0),
+		one(lost, "stream", "decode's word that its pages are back is lost", node.Decode, lose("settled", control, out), served, false, 0),
+		one(lost, "manifest", "the marked end is lost", node.Decode, lose("end", data, in), refused, false, 0),
+		one(doubled, "reserve", "decode says twice that pages are reserved", node.Decode, twice("reserved", control, out), either, false, 0),
+		one(doubled, "attach", "prefill attaches twice", node.Prefill, twice("attach", data, out), either, true, 0),
+		one(doubled, "grant", "the grant comes twice", node.Prefill, twice("grant", data, in), either, false, 0),
+		one(doubled, "seal", "decode says twice that it sealed", node.Decode, twice("sealed", control, out), either, true, 0),
+		one(doubled, "manifest", "the marked end comes twice", node.Decode, twice("end", data, in), either, false, 0),
+		one(doubled, "settle", "decode says twice that its pages are back", node.Decode, twice("settled", control, out), either, true, 0),
+		one(status, "manifest", "prefill's outcome is lost", node.Prefill, lose("outcome", control, out), refused, true, guard.Hold),
+		one(status, "settle", "decode's outcome is lost", node.Decode, lose("outcome", control, out), refused, false, 0),
+		one(status, "stream", "one frame of output is lost", node.Decode, node.Rule{Kind: "output", Out: out, Skip: 1, Most: 1}, refused, true, 0),
+		one(status, "seal", "the manifest is lost", node.Decode, lose("manifest", data, in), refused, false, 0, "protocol"),
+		one(handle, "plan", "a plan comes twice to decode", node.Decode, twice("plan", control, in), either, true, 0),
+		one(handle, "reserve", "a plan comes twice to prefill", node.Prefill, twice("plan", control, in), either, false, 0),
+		one(handle, "stream", "one frame of output comes twice", node.Decode, node.Rule{Kind: "output", Out: out, Times: 2, Skip: 1, Most: 1}, either, true, 0),
+		one(partial, "attach", "one page of many is lost", node.Decode, node.Rule{Kind: "page", Data: data, Skip: 5, Most: 1}, refused, true, guard.Count, "count"),
+		one("duplicate, replayed or guessed attempt", "stream", "one page of many comes twice", node.Decode, node.Rule{Kind: "page", Data: data, Skip: 5, Most: 1, Times: 2},
+			either, true, guard.Gate, "gate"),
+		gone(abort, "reserve", "the client hangs up; the gateway's abort to decode is lost", node.Decode, false, lose("abort", control, in)),
+		gone(abort, "landing", "the client hangs up; the gateway's abort to decode is lost", node.Decode, true, lose("abort", control, in)),
+		gone(abort, "stream", "the client hangs up; the gateway's abort to decode is lost", node.Decode, true, lose("abort", control, in)),
+		gone(abort, "grant", "the client hangs up; the gateway's abort to prefill is lost", node.Prefill, true, lose("abort", control, in)),
+		gone(abort, "attach", "the client hangs up; decode's abort to prefill is lost", node.Prefill, false, lose("abort", data, in)),
+		gone(abort, "manifest", "the client hangs up; prefill's abort to decode is lost", node.Prefill, false, lose("abort", data, out)),
+	}
+}
+
+// framed asks for B while a rule acts on who's frames.
+func (s *scene) framed(ctx context.Context, who string, r node.Rule) (seen, error) {
+	p := s.process(who)
+	if _, err := p.do(ctx, node.Command{Do: node.DoRules, Rules: []node.Rule{r}}); err != nil {
+		return seen{}, err
+	}
+	got := seen{reply: s.stream(ctx)}
+	s.drained(ctx)
+	f, err := p.do(ctx, node.Command{Do: node.DoFired})
+	got.fired = f.Fired
+	return got, err
+}
+
+// drained waits a moment for what comes after a reply.
+func (s *scene) drained(ctx context.Context) {
+	_, _, _, _ = s.x.settled(ctx, 4*time.Second)
+}
+
+// abandoned asks for B, hangs up in a phase, and loses the aborts that follow from it.
+func (s *scene) abandoned(ctx context.Context, phase, who string, r node.Rule) (seen, error) {
+	p := s.process(who)
+	if who == node.Prefill && r.Data { // it must still have something to abort: its pages go slowly
+		slow := node.Rule{Kind: "page", Data: true, Out: true, Times: 1, Delay: 20}
+		if _, err := s.x.prefill.do(ctx, node.Command{Do: node.DoRules, Rules: []node.Rule{r, slow}}); err != nil {
+			return seen{}, err
+		}
+	} else if _, err := p.do(ctx, node.Command{Do: node.DoRules, Rules: []node.Rule{r}}); err != nil {
+		return seen{}, err
+	}
+	asking, hangUp := context.WithCancel(ctx)
+	defer hangUp()
+	done := make(chan reply, 1)
+	go func() { done <- s.stream(asking) }()
+	if !s.when(ctx, phase) {
+		return seen{}, fmt.Errorf("drill: the phase %s was not reached", phase)
+	}
+	hangUp()
+	got := seen{reply: <-done}
+	s.drained(ctx)
+	s.drained(ctx)
+	f, err := p.do(ctx, node.Command{Do: node.DoFired})
+	got.fired = f.Fired
+	got.guard = "deadline" // the plan's own: the pages come back although nobody said so
+	return got, err
+}

@@ -1,0 +1,162 @@
+package drill
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"strings"
+	"time"
+
+	"github.com/sluicekv/sluice/internal/guard"
+)
+
+// Matrix is every fault class at every phase, as it was run.
+type Matrix struct {
+	Cells  []Cell `json:"cells"`
+	Unsafe bool   `json:"-"`
+	Seed   uint64 `json:"-"`
+	Quick  bool   `json:"-"`
+	Events int    `json:"-"` // trace events that were validated
+	Fleets int    `json:"-"`
+	Took   time.Duration
+}
+
+// MatrixOptions of a run.
+type MatrixOptions struct {
+	Seed     uint64
+	Quick    bool
+	Only     string   // classes whose name has it; empty: all
+	Program  []string // that runs a node; nil: this binary
+	Progress func(done, total int, now string)
+}
+
+// Red reports whether a cell failed with all guards on.
+func (m Matrix) Red() (red []Cell) {
+	for _, c := range m.Cells {
+		if c.Red() {
+			red = append(red, c)
+		}
+	}
+	return red
+}
+
+func faults() (all []fault) {
+	for _, list := range [][]fault{lies(), frames(), networks(), namespaces(), clients(), storms(), disks(), clocks(), kills()} {
+		all = append(all, list...)
+	}
+	return all
+}
+
+// budget of a fleet, in milliseconds: a request ends soon when what it waits for is lost.
+var budget = limits{deadline: 2500, settle: 2000, silence: 1500}
+
+// RunMatrix runs the matrix. An error means that the drill itself could not be held; a cell that fails is in the result.
+func RunMatrix(ctx context.Context, o MatrixOptions) (m Matrix, err error) {
+	began := time.Now()
+	m = Matrix{Unsafe: guard.Unsafe, Seed: o.Seed, Quick: o.Quick}
+	if o.Program == nil {
+		if o.Program, err = program(); err != nil {
+			return m, err
+		}
+	}
+	var todo []fault
+	for _, f := range faults() {
+		if (f.quick || !o.Quick) && containsFold(f.class, o.Only) {
+			todo = append(todo, f)
+		}
+	}
+	r := &runner{program: o.Program, m: &m}
+	defer r.drop()
+	for i, f := range todo {
+		if o.Progress != nil {
+			o.Progress(i, len(todo), f.class+" at "+f.phase)
+		}
+		c, err := r.cell(ctx, f, o.Seed)
+		if err != nil {
+			return m, err
+		}
+		m.Cells = append(m.Cells, c)
+	}
+	if o.Progress != nil {
+		o.Progress(len(todo), len(todo), "done")
+	}
+	m.Took = time.Since(began)
+	return m, nil
+}
+
+// runner keeps a fleet for as long as it is worth keeping.
+type runner struct {
+	program []string
+	m       *Matrix
+	x       *trio
+}
+
+func (r *runner) fleet(ctx context.Context, without guard.Guard) (*trio, error) {
+	if r.x != nil && r.x.without == without {
+		return r.x, nil
+	}
+	r.drop()
+	x, err := startTrio(ctx, r.program, without, budget)
+	if err == nil {
+		r.x = x
+		r.m.Fleets++
+	}
+	return x, err
+}
+
+func (r *runner) drop() {
+	if r.x != nil {
+		r.x.close()
+		r.x = nil
+	}
+}
+
+// cell runs a fault, and in the unsafe build once more with its guard taken out.
+func (r *runner) cell(ctx context.Context, f fault, seed uint64) (Cell, error) {
+	if f.needs != nil {
+		if why := f.needs(); why != "" {
+			return Cell{Class: f.class, Phase: f.phase, Injected: f.what, Skipped: why, Guard: "not run: " + why}, nil
+		}
+	}
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%s\x00%s\x00%s\x00%d", f.class, f.phase, f.what, seed)
+	c, err := r.once(ctx, f, 0, h.Sum64())
+	if err != nil || !guard.Unsafe || f.out == 0 {
+		return c, err
+	}
+	bad, err := r.once(ctx, f, f.out, h.Sum64())
+	red := err == nil && bad.Red()
+	c.RedWithoutGuard, c.Removed = &red, f.out.String()
+	if !red {
+		c.CaughtNextBy = bad.Guard
+		if err != nil {
+			c.CaughtNextBy = err.Error()
+		}
+	}
+	r.drop() // what ran without a guard is not worth keeping
+	return c, ctx.Err()
+}
+
+// once runs a fault once. A drill that fails on a fleet of its own making is a red cell, not an end of the matrix.
+func (r *runner) once(ctx context.Context, f fault, without guard.Guard, seed uint64) (Cell, error) {
+	x, err := r.fleet(ctx, without)
+	if err != nil {
+		return Cell{}, err
+	}
+	c, err := x.judge(ctx, f, seed)
+	if err != nil {
+		if ctx.Err() != nil {
+			return c, ctx.Err()
+		}
+		c.Why = append(c.Why, err.Error())
+	}
+	r.m.Events += c.Events
+	if f.ends || c.Red() {
+		r.drop()
+	}
+	return c, nil
+}
+
+func containsFold(s, part string) bool {
+	return strings.Contains(strings.ToLower(s), strings.ToLower(part))
+}
