@@ -36,32 +36,46 @@ func (x *walk) readBody() (body []byte, held int64, v verdict.Verdict) {
 	if n := x.r.ContentLength; n >= 0 {
 		want = min(want, n+1)
 	}
+	m, onHeap := &x.memory, !x.g.onlyNative()
 	for {
-		if int64(len(body)) == int64(cap(body)) {
+		if len(m.b) == cap(m.b) {
 			if !x.g.bodies.take(want - held) {
 				return nil, held, verdict.Of(verdict.Overloaded, verdict.Body, "too many bytes of other requests' bodies are held")
 			}
 			held = want
-			body = append(make([]byte, 0, want), body...)
+			if m.grow(int(want), onHeap) != nil {
+				return nil, held, verdict.Of(verdict.Overloaded, verdict.Body, "there is no memory for the body")
+			}
 			switch n := x.r.ContentLength; {
 			case n >= 0:
 				want = n + 1
 			default:
-				want = min(2*want, limit+1)
+				want = min(want+want/4+firstRead, limit+1)
 			}
 		}
-		n, err := x.r.Body.Read(body[len(body):cap(body)])
-		body = body[:len(body)+n]
+		n, err := x.r.Body.Read(m.b[len(m.b):cap(m.b)])
+		m.b = m.b[:len(m.b)+n]
 		switch {
-		case int64(len(body)) > limit:
+		case int64(len(m.b)) > limit:
 			return nil, held, x.tooLarge()
 		case err == io.EOF:
-			return body, held, verdict.Verdict{}
+			return m.b, held, verdict.Verdict{}
 		case err != nil:
 			x.w.Header().Set("Connection", "close")
 			return nil, held, x.brokenBody(err)
 		}
 	}
+}
+
+// onlyNative reports whether no request's body is needed once it was read and encoded: one for another engine is sent on, by
+// goroutines of the transport that may outlive the request.
+func (g *Gateway) onlyNative() bool {
+	for _, m := range g.models {
+		if m.native == nil {
+			return false
+		}
+	}
+	return true
 }
 
 func (x *walk) tooLarge() verdict.Verdict {

@@ -39,6 +39,7 @@ type walk struct {
 	ids    []int32 // of the prompt; let go once they cannot be needed again
 
 	guarded *guardedRequest // nil: native
+	memory  memory          // of the body, until prepare is over
 
 	attempt attempt.ID
 	tries   int
@@ -115,6 +116,7 @@ func (x *walk) prepare() (v verdict.Verdict, param string) {
 	}
 	x.rec.Scope = hex.EncodeToString(x.tenant.Scope[:])
 	body, held, v := x.readBody()
+	defer x.memory.drop()
 	defer func() {
 		if x.guarded == nil {
 			x.g.bodies.give(held)
