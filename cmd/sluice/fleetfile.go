@@ -8,6 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/sluicekv/sluice/internal/config"
+	"github.com/sluicekv/sluice/internal/fleet/foreign"
 )
 
 // fleetFile is the models section of a gateway's file.
@@ -16,16 +17,53 @@ type fleetFile struct{ models []modelEntry }
 // modelEntry is one model and its workers. What a worker says of itself is read from it; what is given here is pinned.
 type modelEntry struct {
 	Name    string        `yaml:"name"`
-	Engine  string        `yaml:"engine"`
-	Model   string        `yaml:"model"` // native: recall, or the GGUF file whose tokenizer and template encode prompts
+	Engine  string        `yaml:"engine"` // sglang, vllm-nixl, vllm-mooncake, plain or native
+	Model   string        `yaml:"model"`  // native: recall, or the GGUF file whose tokenizer and template encode prompts
 	Workers []workerEntry `yaml:"workers"`
+
+	// Other engines.
+	Aliases      []string  `yaml:"aliases"`       // names that clients may use too: adapters (LoRA), which the workers know by these names
+	Served       string    `yaml:"served_as"`     // the workers' name for the model, if it is another
+	Version      string    `yaml:"version"`       // of the engine: which fields of a body it reads; default: the newest known
+	Unknown      string    `yaml:"unknown"`       // fields that the engine's table does not have: reject, strip or pass
+	Uncounted    string    `yaml:"uncounted"`     // prompts that may be over the limit and that no worker counts: refuse (default) or pass
+	BudgetTokens int       `yaml:"budget_tokens"` // in flight on one worker; over it: 429
+	Hold         holdEntry `yaml:"hold"`
+	MaxEjected   float64   `yaml:"max_ejected"` // share of the pairs that may rest at once
+	RestFor      string    `yaml:"rest_for"`    // how long a pair rests after its legs contradicted each other
+}
+
+// holdEntry is how replies are held until the legs agree.
+type holdEntry struct {
+	Headers     string `yaml:"headers"`      // strict (default): the status waits; commit-after: 200 and comments after commit_after
+	CommitAfter string `yaml:"commit_after"` // 30s
+	Bytes       int    `yaml:"bytes"`        // of a stream; beyond them decode is not read on
+	Usage       string `yaml:"usage"`        // first (default): decode's count is known before a stream begins; end: compared at its end
 }
 
 type workerEntry struct {
 	Role string `yaml:"role"`
 	URL  string `yaml:"url"`
 	Name string `yaml:"name"` // native: the node's name in the fleet's keys; default: the role
+
+	// Other engines: pinned.
+	PoolTokens    int      `yaml:"pool_tokens"`
+	Context       int      `yaml:"context"`
+	PageSize      int      `yaml:"page_size"`
+	Version       string   `yaml:"version"`
+	DType         string   `yaml:"dtype"`
+	DP            int      `yaml:"dp_size"`
+	BootstrapHost string   `yaml:"bootstrap_host"` // default: the URL's
+	BootstrapPort int      `yaml:"bootstrap_port"`
+	EngineID      string   `yaml:"engine_id"` // vllm-mooncake; default: asked at the bootstrap port
+	KVHosts       []string `yaml:"kv_hosts"`  // vllm-nixl: hosts that handles may name; default: the URL's
+	KVPort        int      `yaml:"kv_port"`   // vllm-nixl: the port that handles must name
+	KeyFile       string   `yaml:"api_key_file"`
 }
+
+const foreignEngines = "sglang, vllm-nixl, vllm-mooncake, plain"
+
+func (m *modelEntry) native() bool { return m.Engine == "native" }
 
 // section reads models:.
 func (f *fleetFile) section(n *yaml.Node) error {
@@ -44,37 +82,53 @@ func (f *fleetFile) section(n *yaml.Node) error {
 		if m.Engine == "" {
 			m.Engine = "native"
 		}
-		switch {
-		case m.Name == "":
+		if m.Name == "" {
 			return fail("a model needs a name")
-		case seen[m.Name]:
-			return fail("two models are called %q", m.Name)
-		case m.Engine != "native":
-			return fail("engine %q: this build knows native", m.Engine)
 		}
-		seen[m.Name] = true
-		if m.Model == "" {
-			m.Model = "recall"
-		}
-		roles := map[string]int{}
-		for j := range m.Workers {
-			w := &m.Workers[j]
-			if w.Role != "prefill" && w.Role != "decode" {
-				return fail("worker %d of %s: role %q must be prefill or decode", j, m.Name, w.Role)
+		for _, name := range append([]string{m.Name}, m.Aliases...) {
+			if seen[name] {
+				return fail("two models are called %q", name)
 			}
-			roles[w.Role]++
-			if w.Name == "" {
-				w.Name = w.Role
-			}
-			addr, err := nativeAddr(w.URL)
-			if err != nil {
-				return fail("worker %d of %s: %v", j, m.Name, err)
-			}
-			w.URL = addr
+			seen[name] = true
 		}
-		if roles["prefill"] == 0 || roles["decode"] == 0 {
-			return fail("%s needs at least one prefill and one decode worker", m.Name)
+		var err error
+		switch m.Engine {
+		case "native":
+			err = m.checkNative()
+		case foreign.SGLang, foreign.VLLMNixl, foreign.VLLMMooncake, foreign.Plain:
+			_, err = m.guarded()
+		default:
+			err = fmt.Errorf("engine %q: this build knows native, %s", m.Engine, foreignEngines)
 		}
+		if err != nil {
+			return fail("%s: %v", m.Name, err)
+		}
+	}
+	return nil
+}
+
+func (m *modelEntry) checkNative() error {
+	if m.Model == "" {
+		m.Model = "recall"
+	}
+	roles := map[string]int{}
+	for j := range m.Workers {
+		w := &m.Workers[j]
+		if w.Role != "prefill" && w.Role != "decode" {
+			return fmt.Errorf("worker %d: role %q must be prefill or decode", j, w.Role)
+		}
+		roles[w.Role]++
+		if w.Name == "" {
+			w.Name = w.Role
+		}
+		addr, err := nativeAddr(w.URL)
+		if err != nil {
+			return fmt.Errorf("worker %d: %v", j, err)
+		}
+		w.URL = addr
+	}
+	if roles["prefill"] == 0 || roles["decode"] == 0 {
+		return fmt.Errorf("needs at least one prefill and one decode worker")
 	}
 	return nil
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,6 +15,7 @@ import (
 	"github.com/sluicekv/sluice/internal/capacity"
 	"github.com/sluicekv/sluice/internal/config"
 	"github.com/sluicekv/sluice/internal/gateway"
+	"github.com/sluicekv/sluice/internal/keyring"
 	"github.com/sluicekv/sluice/internal/prompt"
 	"github.com/sluicekv/sluice/internal/wire"
 )
@@ -47,6 +51,11 @@ type gatewaySettings struct {
 	traceSettings
 	guardSettings
 	name, keys string
+	mode       string
+	modeGiven  bool
+	webhook    string
+	explain    bool
+	guards     guardModes
 }
 
 func newGatewayCommand() *cobra.Command {
@@ -59,17 +68,26 @@ func newGatewayCommand() *cobra.Command {
 
   models:
     - name: recall
-      engine: native
-      model: recall                 # or the GGUF file that the workers run
+      engine: native                # or sglang, vllm-nixl, vllm-mooncake, plain
+      model: recall                 # native: or the GGUF file that the workers run
       workers:
         - {role: prefill, url: "sluice://127.0.0.1:9101"}
         - {role: decode,  url: "sluice://127.0.0.1:9103"}
+    - name: big
+      engine: sglang
+      workers:                      # what is given is pinned, everything else is read from the workers
+        - {role: prefill, url: "http://127.0.0.1:9201", bootstrap_port: 9202, pool_tokens: 4096, context: 8192}
+        - {role: decode,  url: "http://127.0.0.1:9203"}
 
 Limits are read from the workers, pair by pair, and again whenever one restarts; GET /v1/models shows what fits now.
 The other settings of the file are the flags below, with _ for -.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := load(c, s.config, map[string]config.Section{"models": file.section}); err != nil {
+			s.modeGiven = c.Flags().Changed("mode")
+			if s.explain {
+				return gateway.ExplainGuards(c.OutOrStdout())
+			}
+			if err := load(c, s.config, map[string]config.Section{"models": file.section, "guards": s.guards.section}); err != nil {
 				return err
 			}
 			if len(file.models) == 0 {
@@ -78,14 +96,30 @@ The other settings of the file are the flags below, with _ for -.`,
 			return s.run(c.Context(), c.OutOrStdout(), file.models)
 		},
 	}
-	fs := c.Flags()
+	s.register(c.Flags())
+	c.AddCommand(newDoctorCommand(), newGatewayIncidentCommand())
+	return c
+}
+
+func (s *gatewaySettings) register(fs *pflag.FlagSet) {
 	fs.StringVar(&s.name, "name", "gateway", "the node's `name` in the fleet's keys")
 	fs.StringVar(&s.keys, "keys", "", "`DIR` with NAME.key and fleet.pub, made by sluice keys")
+	fs.StringVar(&s.mode, "mode", "enforce", "of the guards over other engines: enforce, or observe (count and report, let the bytes pass); single guards: the file's guards section")
+	fs.StringVar(&s.webhook, "webhook", "", "`URL` that incidents are posted to")
+	fs.BoolVar(&s.explain, "explain-guards", false, "print what each guard compares, on which engine, at what cost, and what stays unseen; then exit")
 	s.doorSettings.register(fs)
 	s.runSettings.register(fs)
 	s.traceSettings.register(fs)
 	s.guardSettings.register(fs)
-	return c
+}
+
+// modes of the guards: one for all, and those that the file names.
+func (s *gatewaySettings) modes() (gateway.Modes, error) {
+	all, err := gateway.ParseMode(s.mode)
+	if err != nil {
+		return gateway.Modes{}, exitError{3, fmt.Errorf("--mode: %w", err)}
+	}
+	return gateway.Modes{All: all, Each: s.guards}, nil
 }
 
 func (s *gatewaySettings) run(ctx context.Context, out io.Writer, models []modelEntry) error {
@@ -100,32 +134,20 @@ func (s *gatewaySettings) run(ctx context.Context, out io.Writer, models []model
 	if err != nil {
 		return err
 	}
-	var controls []string
-	for _, m := range models {
-		for _, w := range m.Workers {
-			controls = append(controls, w.URL)
-		}
-	}
-	id, keys, err := identity(s.keys, s.name, wire.RoleGateway, controls...)
-	if err != nil {
+	if cfg.Modes, err = s.modes(); err != nil {
 		return err
 	}
-	cfg.Identity, cfg.Keys, cfg.Log = id, keys, log
+	cfg.Webhook = s.webhook
+	if cfg.Identity, cfg.Keys, err = s.identityFor(models); err != nil {
+		return err
+	}
+	cfg.Log = log
 	for _, m := range models {
-		f, err := openModel(m.Model, 0)
+		mcs, err := m.open()
 		if err != nil {
 			return fmt.Errorf("model %s: %w", m.Name, err)
 		}
-		mc, err := encoderOf(f)
-		f.Close()
-		if err != nil {
-			return fmt.Errorf("model %s: %w", m.Name, err)
-		}
-		mc.Name = m.Name
-		for _, w := range m.Workers {
-			mc.Workers = append(mc.Workers, gateway.WorkerAddr{Name: w.Name, Role: capacity.Role(w.Role), Addr: w.URL})
-		}
-		cfg.Models = append(cfg.Models, mc)
+		cfg.Models = append(cfg.Models, mcs...)
 	}
 	recorder, closeTrace, err := s.recorder()
 	if err != nil {
@@ -142,10 +164,70 @@ func (s *gatewaySettings) run(ctx context.Context, out io.Writer, models []model
 	}
 	defer g.Close()
 	printDoor(out, g)
-	for _, m := range cfg.Models {
-		fmt.Fprintf(out, "  model   %s, %d workers; GET /v1/models has its limit once a pair is up\n", m.Name, len(m.Workers))
+	for _, m := range models {
+		fmt.Fprintf(out, "  model   %s, %s, %d workers; GET /v1/models has its limit once a pair is up\n", m.Name, m.Engine, len(m.Workers))
 	}
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	go func() {
+		for range hup {
+			s.reload(g, models)
+		}
+	}()
+	defer close(hup)
 	return untilDone(ctx, log, s.drain, g.Drain)
+}
+
+// identityFor is the gateway's own. Only native workers ask for it; without them and without keys it is made for this run.
+func (s *gatewaySettings) identityFor(models []modelEntry) (keyring.Identity, *keyring.Fleet, error) {
+	var controls []string
+	for _, m := range models {
+		if m.native() {
+			for _, w := range m.Workers {
+				controls = append(controls, w.URL)
+			}
+		}
+	}
+	if len(controls) == 0 && s.keys == "" {
+		fleet, ids := keyring.Ephemeral(keyring.Node{Name: s.name, Role: wire.RoleGateway})
+		return ids[s.name], fleet, nil
+	}
+	return identity(s.keys, s.name, wire.RoleGateway, controls...)
+}
+
+// open makes the gateway's configuration of a model, one for each name that clients may use.
+func (m *modelEntry) open() (out []gateway.ModelConfig, err error) {
+	if !m.native() {
+		for i, name := range append([]string{m.Name}, m.Aliases...) {
+			g, err := m.guarded()
+			if err != nil {
+				return nil, err
+			}
+			if err := m.readKeys(g); err != nil {
+				return nil, err
+			}
+			if i > 0 {
+				g.Fleet.Served = "" // an adapter goes by its own name
+			}
+			out = append(out, gateway.ModelConfig{Name: name, Guarded: g})
+		}
+		return out, nil
+	}
+	f, err := openModel(m.Model, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	mc, err := encoderOf(f)
+	if err != nil {
+		return nil, err
+	}
+	mc.Name = m.Name
+	for _, w := range m.Workers {
+		mc.Workers = append(mc.Workers, gateway.WorkerAddr{Name: w.Name, Role: capacity.Role(w.Role), Addr: w.URL})
+	}
+	return []gateway.ModelConfig{mc}, nil
 }
 
 // encoderOf makes what a gateway needs of a model: its tokenizer, template and fingerprint.

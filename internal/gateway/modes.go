@@ -109,3 +109,6 @@ func (g *Gateway) SetModes(m Modes) error {
 	g.guards.now.Store(&m)
 	return nil
 }
+
+// Modes that count now.
+func (g *Gateway) Modes() Modes { return g.guards.modes() }

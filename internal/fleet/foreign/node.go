@@ -293,3 +293,24 @@ type named struct {
 }
 
 const maxNames = 1024
+
+// ReadAll reads every worker's facts once, and returns when all have answered or not.
+func (f *Fleet) ReadAll(ctx context.Context) {
+	done := make(chan struct{})
+	for _, n := range f.workers {
+		f.wg.Go(func() {
+			f.readOnce(n)
+			select {
+			case done <- struct{}{}:
+			case <-ctx.Done():
+			}
+		})
+	}
+	for range f.workers {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/sluicekv/sluice/internal/capacity"
+	"github.com/sluicekv/sluice/internal/config"
+	"github.com/sluicekv/sluice/internal/fleet/foreign"
+	"github.com/sluicekv/sluice/internal/gateway"
+	"github.com/sluicekv/sluice/internal/jsonedit"
+)
+
+// guarded makes the gateway's configuration of a model of another engine. Key files are read when the gateway starts (readKeys).
+func (m *modelEntry) guarded() (*gateway.Guarded, error) {
+	g := &gateway.Guarded{Version: m.Version}
+	g.Fleet = foreign.Config{Model: m.Name, Served: m.Served, Engine: m.Engine, Budget: m.BudgetTokens}
+	g.Fleet.Rests.MaxShare = m.MaxEjected
+	var err error
+	if g.Unknown, err = jsonedit.ParseUnknown(m.Unknown); err != nil {
+		return nil, err
+	}
+	if m.RestFor != "" {
+		if g.Fleet.Rests.For, err = time.ParseDuration(m.RestFor); err != nil || g.Fleet.Rests.For <= 0 {
+			return nil, fmt.Errorf("rest_for %q is not a duration", m.RestFor)
+		}
+	}
+	switch m.Uncounted {
+	case "", "refuse":
+	case "pass":
+		g.Uncounted = true
+	default:
+		return nil, fmt.Errorf("uncounted must be refuse or pass, not %q", m.Uncounted)
+	}
+	if g.Hold, err = m.Hold.hold(); err != nil {
+		return nil, err
+	}
+	if m.Model != "" {
+		return nil, errors.New("model: is for native workers, which the gateway encodes for; other engines count by themselves")
+	}
+	roles := map[capacity.Role]int{}
+	for j, w := range m.Workers {
+		fw, err := w.guarded(m.Engine)
+		if err != nil {
+			return nil, fmt.Errorf("worker %d: %w", j, err)
+		}
+		roles[fw.Role]++
+		g.Fleet.Workers = append(g.Fleet.Workers, fw)
+	}
+	switch {
+	case m.Engine == foreign.Plain && roles[capacity.Both] == 0:
+		return nil, errors.New("needs at least one worker")
+	case m.Engine != foreign.Plain && (roles[capacity.Prefill] == 0 || roles[capacity.Decode] == 0):
+		return nil, errors.New("needs at least one prefill and one decode worker")
+	}
+	return g, nil
+}
+
+func (h holdEntry) hold() (out gateway.Hold, err error) {
+	out.Bytes = h.Bytes
+	if h.Bytes < 0 {
+		return out, errors.New("hold: bytes is negative")
+	}
+	after := 30 * time.Second
+	if h.CommitAfter != "" {
+		if after, err = time.ParseDuration(h.CommitAfter); err != nil || after <= 0 {
+			return out, fmt.Errorf("hold: commit_after %q is not a duration", h.CommitAfter)
+		}
+	}
+	switch h.Headers {
+	case "", "strict":
+		if h.CommitAfter != "" {
+			return out, errors.New("hold: commit_after needs headers: commit-after")
+		}
+	case "commit-after":
+		out.CommitAfter = after
+	default:
+		return out, fmt.Errorf("hold: headers must be strict or commit-after, not %q", h.Headers)
+	}
+	switch h.Usage {
+	case "", "first":
+	case "end":
+		out.UsageAtEnd = true
+	default:
+		return out, fmt.Errorf("hold: usage must be first or end, not %q", h.Usage)
+	}
+	return out, nil
+}
+
+func (w workerEntry) guarded(engine string) (foreign.Worker, error) {
+	out := foreign.Worker{
+		Name: w.Name, Role: capacity.Role(w.Role), PoolTokens: w.PoolTokens, Context: w.Context, PageSize: w.PageSize, Version: w.Version, DType: w.DType,
+		DP: w.DP, BootstrapHost: w.BootstrapHost, BootstrapPort: w.BootstrapPort, EngineID: w.EngineID, KVHosts: w.KVHosts, KVPort: w.KVPort,
+	}
+	u, err := url.Parse(w.URL)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return out, fmt.Errorf("url %q: must be http://host:port or https://host:port, without a user or a query", w.URL)
+	}
+	out.URL = u
+	if engine == foreign.Plain {
+		if w.Role != "" && w.Role != string(capacity.Both) {
+			return out, fmt.Errorf("role %q: a plain worker is both", w.Role)
+		}
+		out.Role = capacity.Both
+	} else if out.Role != capacity.Prefill && out.Role != capacity.Decode {
+		return out, fmt.Errorf("role %q must be prefill or decode", w.Role)
+	}
+	for _, n := range []int{w.PoolTokens, w.Context, w.PageSize, w.DP} {
+		if n < 0 {
+			return out, errors.New("a number is negative")
+		}
+	}
+	for _, p := range []int{w.BootstrapPort, w.KVPort} {
+		if p < 0 || p > 65535 {
+			return out, fmt.Errorf("%d is not a port", p)
+		}
+	}
+	return out, nil
+}
+
+// readKeys reads the workers' keys.
+func (m *modelEntry) readKeys(g *gateway.Guarded) error {
+	for j, w := range m.Workers {
+		if w.KeyFile == "" {
+			continue
+		}
+		b, err := os.ReadFile(w.KeyFile)
+		if err != nil {
+			return fmt.Errorf("worker %d of %s: %w", j, m.Name, err)
+		}
+		key := strings.TrimSpace(string(b))
+		if key == "" || strings.ContainsAny(key, " \t\r\n") {
+			return fmt.Errorf("worker %d of %s: %s does not hold one key", j, m.Name, w.KeyFile)
+		}
+		g.Fleet.Workers[j].Key = key
+	}
+	return nil
+}
+
+// guardModes is the guards section: a mode for single guards.
+type guardModes map[string]gateway.Mode
+
+func (g *guardModes) section(n *yaml.Node) error {
+	var raw map[string]string
+	if err := config.Strict(n, &raw); err != nil {
+		return err
+	}
+	*g = guardModes{}
+	for name, s := range raw {
+		mode, err := gateway.ParseMode(s)
+		if err != nil {
+			return &config.Error{Line: n.Line, Msg: fmt.Sprintf("guards: %s: %v", name, err)}
+		}
+		(*g)[strings.ReplaceAll(name, "_", "-")] = mode
+	}
+	return nil
+}

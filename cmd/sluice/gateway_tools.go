@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluicekv/sluice/internal/config"
+	"github.com/sluicekv/sluice/internal/fleet/foreign"
+	"github.com/sluicekv/sluice/internal/gateway"
+)
+
+// newDoctorCommand prints why each worker or pair is or is not in use.
+func newDoctorCommand() *cobra.Command {
+	var s gatewaySettings
+	var file fleetFile
+	c := &cobra.Command{
+		Use:   "doctor --config fleet.yaml",
+		Short: "Say why each worker and each pair would be used or not",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			var modes guardModes
+			if err := load(c, s.config, map[string]config.Section{"models": file.section, "guards": modes.section}); err != nil {
+				return err
+			}
+			return doctor(c.Context(), c.OutOrStdout(), file.models)
+		},
+	}
+	s.register(c.Flags())
+	return c
+}
+
+func doctor(ctx context.Context, out io.Writer, models []modelEntry) error {
+	if len(models) == 0 {
+		return exitError{3, errors.New("no models: pass --config with a file that has a models section")}
+	}
+	bad := false
+	for _, m := range models {
+		if m.native() {
+			fmt.Fprintf(out, "%s (native): its workers say of themselves who they are once a gateway runs: GET /admin/fleet\n", m.Name)
+			continue
+		}
+		g, err := m.guarded()
+		if err != nil {
+			return err
+		}
+		if err := m.readKeys(g); err != nil {
+			return err
+		}
+		f, err := foreign.New(g.Fleet)
+		if err != nil {
+			return err
+		}
+		f.ReadAll(ctx)
+		bad = !printFleet(out, m, f) || bad
+		f.Close()
+	}
+	if bad {
+		return exitError{1, errors.New("a model has no pair that can serve")}
+	}
+	return nil
+}
+
+func printFleet(out io.Writer, m modelEntry, f *foreign.Fleet) bool {
+	st := f.Status(context.Background(), false)
+	if st.Ready {
+		fmt.Fprintf(out, "%s (%s): %d tokens fit, set by %s\n", m.Name, m.Engine, st.Limit.Tokens, st.Limit.Setter)
+	} else {
+		fmt.Fprintf(out, "%s (%s): no pair can serve\n", m.Name, m.Engine)
+	}
+	tw := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
+	for _, w := range st.Workers {
+		why := w.Reason
+		if why == "" {
+			why = "used"
+		}
+		fmt.Fprintf(tw, "  %s\t%s\tpool %d\tpage %d\tcontext %d\t%s\t%s\n", w.Role, w.Addr, w.Facts.PoolTokens, w.Facts.PageSize, w.Facts.Context, w.Facts.Version, why)
+	}
+	for _, p := range st.Pairs {
+		if p.State != "usable" {
+			fmt.Fprintf(tw, "  pair\t%s + %s\t%s\t%s\n", p.Prefill, p.Decode, p.State, p.Reason)
+		}
+	}
+	tw.Flush()
+	return st.Ready
+}
+
+// newGatewayIncidentCommand prints an incident's bundle, or a list of the last ones.
+func newGatewayIncidentCommand() *cobra.Command {
+	var admin string
+	c := &cobra.Command{
+		Use:   "incident [ID]",
+		Short: "Print an incident of a running gateway, to attach to a report; without an ID, all that are kept",
+		Long:  "Prints what is known of an incident as JSON: the guard, both legs' numbers, the pair's facts, the attempt's record. No content is in it.",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			u := "http://" + admin + "/admin/incidents"
+			if len(args) == 1 {
+				u += "/" + args[0]
+			}
+			req, err := http.NewRequestWithContext(c.Context(), http.MethodGet, u, nil)
+			if err != nil {
+				return exitError{3, fmt.Errorf("--admin %s: %w", admin, err)}
+			}
+			client := http.Client{Timeout: 10 * time.Second}
+			resp, err := client.Do(req)
+			if err != nil {
+				return fmt.Errorf("the gateway's admin listener did not answer: %w", err)
+			}
+			defer resp.Body.Close()
+			if resp.StatusCode != http.StatusOK {
+				return fmt.Errorf("the gateway answers %s: it keeps the last incidents only", resp.Status)
+			}
+			_, err = io.Copy(c.OutOrStdout(), resp.Body)
+			return err
+		},
+	}
+	c.Flags().StringVar(&admin, "admin", "127.0.0.1:8081", "admin listener of the gateway, `host:port`")
+	return c
+}
+
+// reload takes what of a file can change while the gateway runs, and logs what differs.
+func (s *gatewaySettings) reload(g *gateway.Gateway, now []modelEntry) {
+	log := g.Log()
+	var next gatewaySettings
+	var file fleetFile
+	c := &cobra.Command{}
+	next.register(c.Flags())
+	next.config = s.config
+	if err := load(c, s.config, map[string]config.Section{"models": file.section, "guards": next.guards.section}); err != nil {
+		log.Error("reload: the file is not taken, everything stays as it is", "error", err)
+		return
+	}
+	if s.modeGiven {
+		next.mode = s.mode // the command line stands over the file
+	}
+	modes, err := next.modes()
+	if err == nil {
+		before := g.Modes()
+		if err = g.SetModes(modes); err == nil {
+			changed := 0
+			for _, guard := range gateway.Guards() {
+				if a, b := before.Of(guard), modes.Of(guard); a != b {
+					changed++
+					log.Warn("reload: guard", "guard", guard, "before", a.String(), "now", b.String())
+				}
+			}
+			log.Info("reload: done", "guards_changed", changed)
+		}
+	}
+	if err != nil {
+		log.Error("reload: guards stay as they are", "error", err)
+	}
+	for _, d := range differences(now, file.models) {
+		log.Warn("reload: needs a restart", "model", d)
+	}
+}
+
+// differences names models that are not as they were.
+func differences(before, after []modelEntry) (out []string) {
+	was := map[string]string{}
+	for _, m := range before {
+		was[m.Name] = fmt.Sprintf("%+v", m)
+	}
+	for _, m := range after {
+		switch old, ok := was[m.Name]; {
+		case !ok:
+			out = append(out, m.Name+" (new)")
+		case old != fmt.Sprintf("%+v", m):
+			out = append(out, m.Name+" (changed)")
+		}
+		delete(was, m.Name)
+	}
+	for name := range was {
+		out = append(out, name+" (gone)")
+	}
+	return out
+}
