@@ -79,7 +79,7 @@ func run(ctx context.Context) error {
 	for _, p := range []struct {
 		name string
 		run  func(context.Context) error
-	}{{"handoff", b.handoffs}, {"memory", b.memory}, {"refuse", b.refuse}} {
+	}{{"handoff", b.handoffs}, {"memory", b.memory}, {"refuse", b.refuse}, {"long", b.long}} {
 		if slices.Contains(parts, p.name) {
 			if err := p.run(ctx); err != nil {
 				return fmt.Errorf("%s: %w", p.name, err)

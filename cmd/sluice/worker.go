@@ -99,10 +99,11 @@ func (s *workerSettings) run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	began := time.Now()
-	m, _, err := s.loadModel()
+	m, f, err := s.loadModel()
 	if err != nil {
 		return err
 	}
+	f.Close() // the weights were copied: what of the file is mapped need not stay resident
 	cfg, err := s.workerConfig(m, role, 1)
 	if err != nil {
 		return err
