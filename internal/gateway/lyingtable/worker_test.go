@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 )
 
 // secret is text of another request: no client may ever see a byte of it.
@@ -204,5 +203,4 @@ func (p *pair) serveDecode(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "data: %s\n\n", e)
 		f.Flush()
 	}
-	_ = time.Now
 }
