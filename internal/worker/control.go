@@ -128,6 +128,12 @@ func (c *control) plan(f wire.Plan) error {
 		}
 	}
 	if !v.IsZero() {
+		if d, _, _ := w.table.find(p.Attempt); d != nil && d.control() == c {
+			// The same attempt a second time, while it is under way here: an answer would be taken for the end of the first, and its pages for free.
+			w.counters.strayFrames.Add(1)
+			w.log.Warn("a plan came twice", "attempt", p.Attempt, "gateway", c.name())
+			return nil
+		}
 		w.counters.plansRefused.Add(1)
 		w.counters.verdicts[v.Code].Add(1)
 		w.log.Debug("plan refused", "attempt", p.Attempt, "code", v.Code.String(), "reason", v.Reason)

@@ -106,6 +106,32 @@ func TestAReplayedPlanIsRefused(t *testing.T) {
 	r.clean()
 }
 
+// While an attempt is under way, its plan once more is not answered: the gateway would take the answer for the attempt's end.
+func TestAPlanThatComesTwiceEndsNothing(t *testing.T) {
+	r := newRig(t)
+	d := r.door("g0")
+	c := d.call(needle("TWICE", 100))
+	p := c.plan
+	p.Session, p.Seq = d.decode.link.Peer().Session, 1
+	signed, err := admission.Sign(p, r.ids["g0"].PrivateKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.decode.calls[c.id] = c
+	for range 3 {
+		d.decode.link.Send(wire.Plan{Signed: signed, MACKey: c.key})
+	}
+	c.waitReserved()
+	d.decode.link.Send(wire.Abort{Attempt: c.id, Verdict: verdict.Of(verdict.ClientGone, verdict.Stream, "the client hung up")})
+	if _, o := c.end(); o.Verdict.Code != verdict.ClientGone {
+		t.Errorf("the attempt ended with %v", o.Verdict)
+	}
+	if n := r.decode.Snapshot().StrayFrames; n != 2 {
+		t.Errorf("%d strays", n)
+	}
+	r.clean()
+}
+
 // A plan that no gateway of the fleet signed is not answered: nothing that it says can be believed, not even whose it is.
 func TestAnUnsignedPlanEndsTheLink(t *testing.T) {
 	r := newRig(t)
