@@ -70,6 +70,18 @@ three: ## The tests that run gateway, prefill and decode as three processes, kil
 	$(GO) test -count 1 -v -run 'Process|Socket|Stopped|Storm|Killed' ./cmd/sluice
 
 MODEL := models/SmolLM2-135M-Instruct.Q4_1.gguf
+.PHONY: model-check
+model-check: ## Explore the protocol's model in all its sizes (minutes; the quick part is in make test)
+	$(GO) test -count=1 -timeout 30m -run 'TestBothWays|TestEvery|TestLarge' ./internal/handoff/model -args -full
+
+.PHONY: spin
+spin: ## The Spin twin of the model: safety and liveness, a table (needs spin and gcc)
+	spec/run.sh
+
+.PHONY: mutants
+mutants: ## Take each guard out of the real code and run the tests: every mutant must be killed (10 minutes)
+	$(GO) run ./internal/drill/mutants
+
 .PHONY: model
 model: $(MODEL) ## Fetch SmolLM2-135M-Instruct (Q4_1, Apache-2.0) into models/
 $(MODEL):

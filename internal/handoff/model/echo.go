@@ -6,11 +6,11 @@ import (
 	"github.com/sluicekv/sluice/internal/handoff/model/check"
 )
 
-// Placed is what the echo sees, and what it cannot: a prompt of two pages, where either may come to lie in the other's place with every
-// MAC, count, digest and root right.
+// Placed is what the echo sees, and what it cannot: a prompt of two pages, of which one may come to lie in the other's place too, with
+// every MAC, count, digest and root right.
 //
-// Sent wrong (FaultMisplace: prefill computed rightly and sealed the wrong page for an ordinal), decode's own last position differs from
-// prefill's, and the echo refuses. Computed wrong (FaultLegLies: prefill's engine itself read a wrong page, say of its own stale
+// Sent wrong (FaultMisplace: prefill computed rightly and sealed one page for two ordinals), decode's own last position differs from
+// prefill's, and the echo refuses. (Two pages that only changed places give the same sum: the root of the MACs, in order, sees those.) Computed wrong (FaultLegLies: prefill's engine itself read a wrong page, say of its own stale
 // prefix, and sealed what came of it), both ends compute the same wrong thing and agree: nothing that decode can do sees that. It is
 // prefill's pool that must, with the same tags and views; the model says so rather than leave it out.
 type Placed struct {
@@ -40,7 +40,7 @@ func (w Placed) Next(s placedState, yield func(check.Act, placedState, error)) {
 	n.may(s.Computed == 0, "prefill computes the prompt and its echo", -1, -1, func(t *placedState) { t.Computed = 1 })
 	n.may(s.Computed == 0 && w.Faults.Has(FaultLegLies), "prefill computes over a wrong page of its own", -1, -1, func(t *placedState) { t.Computed = 2 })
 	n.may(s.Computed != 0 && s.Sent == 0, "prefill seals and sends each page in its place", -1, -1, func(t *placedState) { t.Sent = 1 })
-	n.may(s.Computed != 0 && s.Sent == 0 && w.Faults.Has(FaultMisplace), "prefill seals and sends one page in the other's place", -1, -1, func(t *placedState) { t.Sent = 2 })
+	n.may(s.Computed != 0 && s.Sent == 0 && w.Faults.Has(FaultMisplace), "prefill seals and sends one page for both ordinals", -1, -1, func(t *placedState) { t.Sent = 2 })
 	if s.Sent != 0 && s.Echoed == 0 {
 		n.do("MACs, count, digest and root are right: decode seals, and computes the last position", -1, -1, func(t *placedState) error {
 			t.Echoed = 1

@@ -154,9 +154,18 @@ func TestBothWays(t *testing.T) {
 			}
 		})
 	}
+	all := 0
+	for _, x := range table {
+		if x.story != "" {
+			all++
+		}
+	}
+	if len(told) < all {
+		return // not all of them were run
+	}
 	files, _ := filepath.Glob("testdata/*.txt")
 	for _, f := range files {
-		if !told[filepath.Base(f)] && !t.Failed() {
+		if !told[filepath.Base(f)] {
 			t.Errorf("%s tells a story that no configuration comes to", f)
 		}
 	}
