@@ -39,6 +39,7 @@ type Cell struct {
 	Took     time.Duration `json:"-"`
 	Why      []string      `json:"-"` // it is red; empty: it is green
 	Skipped  string        `json:"-"` // why it was not run
+	Without  []string      `json:"-"` // why it is red without its guard
 }
 
 // Red reports whether the cell failed.
@@ -59,6 +60,7 @@ type fault struct {
 	want               wants
 	guards             []string    // that may meet it; nil: any, or none
 	out                guard.Guard // that the unsafe build takes out; 0: none can be
+	next               string      // what meets it without out, where no verdict says so
 	quick              bool
 	ends               bool // it ends a process, or leaves the fleet in a state that is not worth mending
 	needs              func() string
@@ -133,6 +135,9 @@ func (x *trio) judge(ctx context.Context, f fault, seed uint64) (c Cell, err err
 	c.Guard = got.guard
 	if c.Guard == "" {
 		c.Guard = named(got.reply)
+	}
+	if c.Guard == "" && c.Status == 200 {
+		c.Guard = "harmless"
 	}
 	red := func(format string, args ...any) { c.Why = append(c.Why, fmt.Sprintf(format, args...)) }
 	if c.Fired == 0 {
@@ -246,6 +251,17 @@ func (s *scene) when(ctx context.Context, phase string) bool {
 	defer cancel()
 	p := reached[phase]
 	return s.x.events.wait(ctx.Done(), s.from, p.machine, p.step, p.nth)
+}
+
+// tries counts the attempts that the gateway made since the scene began.
+func (s *scene) tries() int { return s.x.events.count(s.from, trace.Gateway, trace.Opened) }
+
+// why names what made a reply good although something was broken.
+func (s *scene) why() string {
+	if s.tries() > 1 {
+		return "retry"
+	}
+	return "not needed any more"
 }
 
 // ask sends B's request; stream asks for it as a stream. An end of the connection is a reply of status 0, with the text so far.

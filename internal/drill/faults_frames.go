@@ -75,7 +75,16 @@ func (s *scene) framed(ctx context.Context, who string, r node.Rule) (seen, erro
 	s.drained(ctx)
 	f, err := p.do(ctx, node.Command{Do: node.DoFired})
 	got.fired = f.Fired
+	if got.reply.status == 200 {
+		got.guard = unheard[r.Kind]
+	}
 	return got, err
+}
+
+// unheard is what meets a frame that was doubled or lost without the client noticing.
+var unheard = map[string]string{
+	"plan":    "sequence",     // a plan's number is used once
+	"settled": "settle bound", // the pair's slot rests until the leg is quiet, or the bound is over; once is enough
 }
 
 // drained waits a moment for what comes after a reply.

@@ -26,7 +26,10 @@ func lies() []fault {
 		return fault{class: class, phase: phase, what: what, want: refused, guards: guards, out: out, quick: true,
 			run: func(ctx context.Context, s *scene) (seen, error) { return s.lied(ctx, l) }}
 	}
-	harmless := func(f fault) fault { f.want = served; return f }
+	harmless := func(f fault) fault {
+		f.want, f.next = served, "every page is written again by its own request"
+		return f
+	}
 	protocol := "protocol"
 	return []fault{
 		lie(admitted, "plan", "the incident: the pool is smaller than the prompt, prefill runs a placeholder and reports success", liar.Placeholder, guard.Admission, "admission"),
@@ -38,7 +41,7 @@ func lies() []fault {
 		lie(metadata, "landing", "pages of an attempt served before, with the MACs that they had there", liar.OtherAttempt, guard.MAC, "mac"),
 		lie(duplicate, "manifest", "the closing statement twice", liar.TwoManifests, 0, protocol),
 		lie(duplicate, "landing", "every page twice", liar.Doubled, guard.Gate, "gate"),
-		harmless(lie(duplicate, "attach", "attaches and pages under made-up ids", liar.Guessed, guard.Gate, "gate")),
+		harmless(lie(duplicate, "attach", "attaches and pages under made-up ids", liar.Guessed, 0, "gate")),
 		harmless(lie(duplicate, "grant", "frames of an attempt served before, once more", liar.Replayed, guard.Gate, "gate")),
 		lie(wrong, "landing", "a page under the tag of another request's page", liar.WrongTag, guard.Gate, "gate"),
 		lie(wrong, "grant", "two pages under each other's index", liar.WrongOrdinal, guard.Gate, "gate"),

@@ -71,8 +71,21 @@ func (s *scene) linksGone(ctx context.Context) bool {
 	return true
 }
 
+// slowly makes pages and output take their time, so that a phase is still going on when it is disturbed.
+func (s *scene) slowly(ctx context.Context) error {
+	_, err := s.x.prefill.do(ctx, node.Command{Do: node.DoRules, Rules: []node.Rule{{Kind: "page", Data: true, Out: true, Times: 1, Delay: 5}}})
+	if err != nil {
+		return err
+	}
+	_, err = s.x.decode.do(ctx, node.Command{Do: node.DoRules, Rules: []node.Rule{{Kind: "output", Out: true, Times: 1, Delay: 2}}})
+	return err
+}
+
 // disturbed asks for B and disturbs the network in a phase. heal 0: only once the reply is in.
 func (s *scene) disturbed(ctx context.Context, phase string, disturb func() (int, string), heal time.Duration) (seen, error) {
+	if err := s.slowly(ctx); err != nil {
+		return seen{}, err
+	}
 	done := make(chan reply, 1)
 	go func() { done <- s.stream(ctx) }()
 	if !s.when(ctx, phase) {
@@ -90,7 +103,7 @@ func (s *scene) disturbed(ctx context.Context, phase string, disturb func() (int
 	}
 	got.reply = <-done
 	if got.reply.status == 200 {
-		got.guard = "retry" // or what was cut was not needed any more
+		got.guard = s.why()
 	}
 	return got, nil
 }
@@ -133,7 +146,7 @@ func (s *scene) reused(ctx context.Context) (seen, error) {
 // namespaces are cuts of a real network: decode runs in a network namespace of its own, at the end of a pair of devices.
 func namespaces() (all []fault) {
 	for _, phase := range []string{"reserve", "landing", "stream"} {
-		all = append(all, fault{class: "network half-open", phase: phase + " (namespace)", what: "the link to decode's network namespace goes down: packets vanish, both ways", quick: phase == "landing",
+		all = append(all, fault{class: "network half-open (namespace)", phase: phase, what: "the link to decode's network namespace goes down: packets vanish, both ways", quick: phase == "landing",
 			ends: true, needs: noNamespaces,
 			run: func(ctx context.Context, s *scene) (seen, error) { return s.unplugged(ctx, phase) }})
 	}
@@ -189,6 +202,9 @@ func (s *scene) unplugged(ctx context.Context, phase string) (seen, error) {
 	if err := s.x.ready(ctx); err != nil {
 		return seen{}, err
 	}
+	if err := s.slowly(ctx); err != nil {
+		return seen{}, err
+	}
 	s.from = s.x.events.now()
 	done := make(chan reply, 1)
 	go func() { done <- s.stream(ctx) }()
@@ -199,6 +215,9 @@ func (s *scene) unplugged(ctx context.Context, phase string) (seen, error) {
 		return seen{}, err
 	}
 	got := seen{fired: 1, reply: <-done}
+	if got.reply.status == 200 {
+		got.guard = s.why()
+	}
 	if err := ip("link set " + here + " up"); err != nil {
 		return seen{}, err
 	}

@@ -20,7 +20,7 @@ func kills() (all []fault) {
 			if who != node.Decode && (phase == "grant" || phase == "landing") {
 				out = guard.Fence
 			}
-			all = append(all, fault{class: "kill -9 of " + who, phase: phase, what: "SIGKILL in the critical section of the step", quick: true, out: out,
+			all = append(all, fault{class: "kill -9 of " + who, phase: phase, what: "SIGKILL in the critical section of the step", quick: true, out: out, next: "gate and MAC",
 				run: func(ctx context.Context, s *scene) (seen, error) { return s.killed(ctx, who, phase) }})
 		}
 	}
@@ -55,10 +55,7 @@ func (s *scene) killed(ctx context.Context, who, phase string) (seen, error) {
 	}
 	got.guard = named(got.reply)
 	if got.reply.status == 200 {
-		got.guard = "retry" // on a pair that came up again, or the process was not needed any more
-		if phase == "settle" || who == node.Prefill && (phase == "seal" || phase == "echo" || phase == "stream" || phase == "manifest") {
-			got.guard = "not needed any more"
-		}
+		got.guard = s.why()
 	}
 	if got.guard == "" && got.reply.status == 0 {
 		got.guard = "fence" // the client hears that its connection ended; the workers' pages are fenced

@@ -126,9 +126,12 @@ func (r *runner) cell(ctx context.Context, f fault, seed uint64) (Cell, error) {
 	}
 	bad, err := r.once(ctx, f, f.out, h.Sum64())
 	red := err == nil && bad.Red()
-	c.RedWithoutGuard, c.Removed = &red, f.out.String()
+	c.RedWithoutGuard, c.Removed, c.Without = &red, f.out.String(), bad.Why
 	if !red {
 		c.CaughtNextBy = bad.Guard
+		if f.next != "" && bad.Guard == c.Guard {
+			c.CaughtNextBy = f.next
+		}
 		if err != nil {
 			c.CaughtNextBy = err.Error()
 		}

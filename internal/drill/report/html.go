@@ -46,7 +46,7 @@ func html(w io.Writer, m drill.Matrix) error {
 			p.Rows = append(p.Rows, row{Class: c.Class, Squares: make([]square, len(drill.Phases))})
 		}
 		for j, phase := range drill.Phases {
-			if c.Phase != phase && !strings.HasPrefix(c.Phase, phase+" ") {
+			if c.Phase != phase {
 				continue
 			}
 			s := &p.Rows[i].Squares[j]

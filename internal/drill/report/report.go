@@ -56,7 +56,7 @@ func without(c drill.Cell) string {
 	case c.RedWithoutGuard == nil:
 		return "-"
 	case *c.RedWithoutGuard:
-		return "red without " + c.Removed
+		return "red without " + c.Removed + ": " + strings.Join(c.Without, "; ")
 	case c.CaughtNextBy == "":
 		return "without " + c.Removed + ": harmless here"
 	}

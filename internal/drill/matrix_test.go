@@ -1,0 +1,111 @@
+package drill
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/sluicekv/sluice/internal/drill/node"
+	"github.com/sluicekv/sluice/internal/guard"
+)
+
+// The test binary is the nodes' binary, too.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == "drill" && os.Args[2] == NodeCommand {
+		if err := node.Run(os.Stdin, os.Stdout, os.NewFile(3, "events")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// few are cells of each kind: lies, frames, networks, storms, disks, kills.
+var few = map[[2]string]bool{
+	{"rejected request admitted", "plan"}: true, {"rejected request admitted", "seal"}: true, {"late write after reuse", "stream"}: true,
+	{"wrong page index, shape, dtype, rank mapping", "echo"}: true, {"duplicate, replayed or guessed attempt", "landing"}: true,
+	{"retry reusing a handle", "plan"}: true, {"network cut", "landing"}: true, {"bytes changed on the way", "grant"}: true,
+	{"source pages reused while read", "landing"}: true, {"page and pin leaks", "landing"}: true, {"disk full", "settle"}: true,
+	{"kill -9 of decode", "landing"}: true, {"kill -9 of prefill", "grant"}: true, {"kill -9 of gateway", "stream"}: true,
+	{"client-set control fields", "plan"}: true, {"stale prefix hit", "seal"}: true,
+}
+
+// mustRed are the cells that have nothing behind their guard: without it they go red.
+var mustRed = []string{"late write after reuse", "wrong page index, shape, dtype, rank mapping", "source pages reused while read", "page and pin leaks"}
+
+func TestCellsOfEachKindAreGreenAndTheirGuardsAreWhatMakesThemSo(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := Matrix{}
+	r := &runner{program: []string{self, "drill", NodeCommand}, m: &m}
+	defer r.drop()
+	run := 0
+	for _, f := range faults() {
+		if !few[[2]string{f.class, f.phase}] || guard.Unsafe && f.out == 0 {
+			continue
+		}
+		run++
+		c, err := r.cell(t.Context(), f, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Red() || c.Fired == 0 || c.ForeignBytes != 0 || c.PoolTotal != (contextLen+decodePool)/node.PageTokens || c.Events == 0 {
+			t.Errorf("%s at %s (%s): %+v", c.Class, c.Phase, c.Injected, c)
+		}
+		if (c.RedWithoutGuard != nil) != (guard.Unsafe && f.out != 0) {
+			t.Errorf("%s at %s: without its guard: %v", c.Class, c.Phase, c.RedWithoutGuard)
+		}
+		if c.RedWithoutGuard != nil {
+			if slices.Contains(mustRed, c.Class) && !*c.RedWithoutGuard {
+				t.Errorf("%s at %s is green without %s: it was caught by %q", c.Class, c.Phase, c.Removed, c.CaughtNextBy)
+			}
+			if !*c.RedWithoutGuard && c.CaughtNextBy == "" {
+				t.Errorf("%s at %s is green without %s, and nobody knows why", c.Class, c.Phase, c.Removed)
+			}
+		}
+	}
+	if run == 0 {
+		t.Fatal("no cell was run")
+	}
+}
+
+func TestEveryClassOfTheListIsInTheMatrix(t *testing.T) {
+	have := map[string]int{}
+	for _, f := range faults() {
+		if !slices.Contains(Phases, f.phase) {
+			t.Errorf("%s has the phase %q", f.class, f.phase)
+		}
+		have[f.class]++
+	}
+	for _, want := range []string{"rejected request admitted", "late write after reuse", "source pages reused while read", "partial transfer taken as complete",
+		"metadata of another request", "duplicate, replayed or guessed attempt", "client-set control fields", "wrong page index, shape, dtype, rank mapping",
+		"stale prefix hit", "abort lost", "acknowledgement lost", "acknowledgement early", "acknowledgement doubled", "status lost on the way", "retry reusing a handle",
+		"page and pin leaks", "clock jump", "disk full", "network cut", "network half-open"} {
+		if have[want] == 0 {
+			t.Errorf("no fault is a %q", want)
+		}
+	}
+	for _, who := range []string{node.Decode, node.Prefill, node.Gateway} {
+		if have["kill -9 of "+who] != len(Phases) {
+			t.Errorf("%s is killed in %d of %d phases", who, have["kill -9 of "+who], len(Phases))
+		}
+	}
+}
+
+func TestACellIsWrittenAsTheCommandPromises(t *testing.T) {
+	yes := true
+	b, err := json.Marshal([]Cell{{Class: "c", Phase: "p", Fired: 1, Guard: "g", Status: 502, PoolFree: 2, PoolTotal: 3, Injected: "x", Why: []string{"y"}}, {RedWithoutGuard: &yes, CaughtNextBy: "n"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `[{"class":"c","phase":"p","fired":1,"guard":"g","status":502,"foreign_bytes":0,"pool_free":2,"pool_total":3,"red_without_guard":null,"caught_next_by":""},` +
+		`{"class":"","phase":"","fired":0,"guard":"","status":0,"foreign_bytes":0,"pool_free":0,"pool_total":0,"red_without_guard":true,"caught_next_by":"n"}]`
+	if string(b) != want {
+		t.Errorf("%s", b)
+	}
+}
