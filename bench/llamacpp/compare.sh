@@ -13,10 +13,11 @@ mkdir -p out
 cd "$here/../.."
 go build -o "$here/out/ours" ./bench/llamacpp/ours
 "$here/out/ours" -write-cases "$here/out/cases.json"
-"$here/out/ours" -model "$model" -expand "$here/out/f32.gguf"
-trap 'rm -f "$here/out/f32.gguf"' EXIT
+f32=$(mktemp -d "$here/out/f32.XXXXXX")
+trap 'rm -rf "$f32"' EXIT
+"$here/out/ours" -model "$model" -expand "$f32/f32.gguf"
 status=0
-for file in "$model" "$here/out/f32.gguf"; do
+for file in "$model" "$f32/f32.gguf"; do
   echo "== $(basename "$file")"
   (cd "$here" && node peer.mjs "$file" out/cases.json out/peer.json)
   "$here/out/ours" -model "$file" -cases "$here/out/cases.json" -peer "$here/out/peer.json" || status=1

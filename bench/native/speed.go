@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,7 +19,8 @@ type load struct {
 	title   string
 	workers []string
 	short   int // bytes of the prompt whose first token is timed
-	long    int // bytes of the prompts that are computed and continued
+	long    int // bytes of the prompt that is computed and continued alone
+	many    int // bytes of the eight prompts
 	alone   int // tokens of one stream
 	crowded int // tokens of each of eight streams, while all eight run
 	most    int // max_tokens of these: enough that the first still runs when the last has begun
@@ -28,12 +30,12 @@ type load struct {
 var loads = []load{{
 	title:   "recall (built in), prompts of 8,000 tokens",
 	workers: []string{"--kv-memory", "1GiB", "--context", "65536"},
-	short:   64, long: 7999, alone: 2000, crowded: 500, most: 30000,
+	short:   64, long: 7999, many: 7999, alone: 2000, crowded: 500, most: 30000,
 	rounds: map[string]int{"first": 60, "alone": 30, "crowd": 10},
 }, {
 	model: smollm, title: "SmolLM2-135M-Instruct Q4_1, prompts of about 400 tokens",
 	workers: []string{"--kv-memory", "2GiB"},
-	short:   64, long: 2000, alone: 64, crowded: 24, most: 96,
+	short:   64, long: 2000, many: 200, alone: 64, crowded: 24, most: 256,
 	rounds: map[string]int{"first": 20, "alone": 12, "crowd": 5},
 }}
 
@@ -151,8 +153,13 @@ func (l load) run(ctx context.Context, step string, f *trio.Fleet, seed uint64) 
 }
 
 func (l load) prompt(rng *rand.Rand, n int) string {
-	p, _ := needle(rng, n)
-	return p
+	if l.model == "" {
+		p, _ := needle(rng, n)
+		return p
+	}
+	// A real model repeats this for ever, where it would answer a question and end.
+	text := strings.Repeat(fmt.Sprintf("%d. The river turned slowly past old mills.\n", 10+rng.IntN(90)), n/40+1)
+	return text[:n]
 }
 
 // firstOn times the first token of short prompts: what a request costs before its length does.
@@ -232,7 +239,7 @@ func (l load) crowdOn(ctx context.Context, f *trio.Fleet, seed uint64) (map[stri
 		errs    [streams]error
 	)
 	for i := range streams {
-		prompt, first := l.prompt(rng, l.long), true
+		prompt, first := l.prompt(rng, l.many), true
 		wg.Go(func() {
 			replies[i], errs[i] = f.Stream(ctx, trio.Request{Prompt: prompt, MaxTokens: l.most}, func() {
 				mu.Lock()
@@ -262,7 +269,7 @@ func (l load) crowdOn(ctx context.Context, f *trio.Fleet, seed uint64) (map[stri
 	}
 	wg.Wait()
 	if to.IsZero() {
-		return nil, fmt.Errorf("the streams ended before all had run for %d events together: %w", l.crowded, errors.Join(errs[:]...))
+		return nil, fmt.Errorf("the streams ended before all had run for %d events together (%v)", l.crowded, errors.Join(errs[:]...))
 	}
 	tokens, all := 0.0, []float64(nil)
 	for _, r := range replies {

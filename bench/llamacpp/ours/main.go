@@ -100,9 +100,16 @@ func compare(model, casesFile, peerFile string) error {
 	}
 	fmt.Printf("llama.cpp %s against kernels %s\n", p.Release, kernel.Path())
 	bad := compareTokens(e, c, p)
-	wrong, err := compareReplies(e, m, c, p)
+	wrong, same, err := compareReplies(e, m, c, p)
 	if err != nil {
 		return err
+	}
+	astray, err := compareServed(e, model, c, p, same)
+	if err != nil {
+		return err
+	}
+	if astray > 0 {
+		return fmt.Errorf("%d replies of the fleet differ from those of its own kernels", astray)
 	}
 	if bad+wrong > 0 {
 		return fmt.Errorf("%d texts or prompts with other token ids, %d replies that differ by more than half a logit", bad, wrong)
@@ -176,7 +183,7 @@ func (s *sequence) feed(ids []int32) error {
 }
 
 // compareReplies follows llama.cpp's replies and says where ours would have gone elsewhere.
-func compareReplies(e *prompt.Encoder, m *llm.Model, c cases, p peer) (wrong int, err error) {
+func compareReplies(e *prompt.Encoder, m *llm.Model, c cases, p peer) (wrong int, equals []bool, err error) {
 	run := llm.NewRunner(m, llm.RunnerOptions{})
 	defer run.Close()
 	const pageTokens = 64
@@ -186,22 +193,22 @@ func compareReplies(e *prompt.Encoder, m *llm.Model, c cases, p peer) (wrong int
 		slots := len(prompt) + len(theirs)
 		pl, err := pool.New(pool.Config{Role: "bench", Boot: page.NewBoot(), Geometry: m.Geometry(pageTokens), Pages: capacity.PagesFor(slots, pageTokens)})
 		if err != nil {
-			return wrong, err
+			return wrong, nil, err
 		}
 		tk, v := admission.Admit(admission.Plan{Attempt: attempt.New(), PromptTokens: uint32(len(prompt)), MaxTokens: uint32(len(theirs))}, capacity.Limit{Tokens: slots})
 		if !v.IsZero() {
-			return wrong, v
+			return wrong, nil, v
 		}
 		lease, err := pl.Reserve(tk, pl.Stats().Total)
 		if err != nil {
-			return wrong, err
+			return wrong, nil, err
 		}
 		s := sequence{run: run, lease: lease, logits: make([]float32, m.Config().Vocab)}
 		same, large := true, false
 		next := prompt
 		for at, id := range theirs {
 			if err := s.feed(next); err != nil {
-				return wrong, err
+				return wrong, nil, err
 			}
 			if own := best(s.logits); own != id {
 				margin := float64(s.logits[own] - s.logits[id])
@@ -211,26 +218,22 @@ func compareReplies(e *prompt.Encoder, m *llm.Model, c cases, p peer) (wrong int
 			}
 			next = []int32{id}
 		}
+		equals = append(equals, same)
 		if same {
 			equal++
 		}
 		if large {
 			wrong++
 		}
-		d := e.Detokenizer()
-		text := ""
-		for _, id := range theirs {
-			text += d.Add(id)
-		}
-		fmt.Printf("  chat %d: %d tokens, smallest margin there %.3f: %.70q\n", i, len(theirs), slices.Min(p.Chats[i].Margins), text+d.Flush())
+		fmt.Printf("  chat %d: %d tokens, smallest margin there %.3f: %.70q\n", i, len(theirs), slices.Min(p.Chats[i].Margins), text(e, theirs))
 		lease.Release()
 		<-lease.Done()
 		if err := pl.Close(); err != nil {
-			return wrong, err
+			return wrong, nil, err
 		}
 	}
 	fmt.Printf("greedy replies: %d of %d equal\n", equal, len(c.Chats))
-	return wrong, nil
+	return wrong, equals, nil
 }
 
 func best(logits []float32) int32 {
