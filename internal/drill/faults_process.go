@@ -45,14 +45,18 @@ func (s *scene) killed(ctx context.Context, who, phase string) (seen, error) {
 		}
 		p.kill()
 	}
-	got := seen{reply: <-done}
+	got := seen{}
 	select {
-	case <-p.gone:
+	case <-p.gone: // whoever runs it starts it again, while the client waits
 		if ws, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signal() == syscall.SIGKILL {
 			got.fired = 1
 		}
-	case <-time.After(4 * time.Second): // the step did not come
+		if err := s.x.revive(ctx); err != nil {
+			return got, err
+		}
+	case <-time.After(5 * time.Second): // the step did not come
 	}
+	got.reply = <-done
 	got.guard = named(got.reply)
 	if got.reply.status == 200 {
 		got.guard = s.why()

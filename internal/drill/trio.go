@@ -27,7 +27,6 @@ type trio struct {
 	events                            *events
 	validator                         *validate.Validator
 	seen                              int // events that were validated
-	killed                            bool
 	prefill, liar, decode, gateway    *process
 	toPrefill, toDecode, toLiar, data *relay // gateway to prefill, gateway to decode, gateway to liar, prefill to decode
 	gatewayCfg                        node.Config
@@ -161,20 +160,7 @@ func (x *trio) mend(ctx context.Context) error {
 	for _, p := range []**process{&x.prefill, &x.decode, &x.liar, &x.gateway} {
 		(*p).signal(syscall.SIGCONT)
 	}
-	var err error
-	if !x.prefill.alive() {
-		x.killed = true
-		err = x.startPrefill(ctx)
-	}
-	if err == nil && !x.decode.alive() {
-		x.killed = true
-		err = x.startDecode(ctx)
-	}
-	if err == nil && !x.gateway.alive() {
-		x.killed = true
-		err = x.startGateway(ctx)
-	}
-	if err != nil {
+	if err := x.revive(ctx); err != nil {
 		return err
 	}
 	for _, p := range x.workers() {
@@ -191,6 +177,20 @@ func (x *trio) mend(ctx context.Context) error {
 		return err
 	}
 	return x.ready(ctx)
+}
+
+// revive starts what has ended.
+func (x *trio) revive(ctx context.Context) (err error) {
+	if !x.prefill.alive() {
+		err = x.startPrefill(ctx)
+	}
+	if err == nil && !x.decode.alive() {
+		err = x.startDecode(ctx)
+	}
+	if err == nil && !x.gateway.alive() {
+		err = x.startGateway(ctx)
+	}
+	return err
 }
 
 // settled waits until every page of the workers is free, and reads their arenas from outside.

@@ -204,6 +204,7 @@ func (n *node) start() (Reply, error) {
 		}
 		cfg.Timing.Silence = milliseconds(n.cfg.Silence)
 		cfg.Timing.PingEvery = milliseconds(n.cfg.Silence) / 4
+		cfg.Timing.PauseMax = 100 * time.Millisecond
 		cfg.Rests.For, cfg.Rests.Last = 100*time.Millisecond, 50*time.Millisecond // the next cell needs the pair
 		if n.door, err = gateway.New(cfg); err != nil {
 			return Reply{}, err
