@@ -87,6 +87,7 @@ type Node struct {
 	Starts   bool // the engine says that it is up
 	Live     bool // asked over the network
 	Manifest bool // from a launch command or a manifest alone
+	Launch   bool // a command, or an image by itself, that starts an engine was seen
 	Whole    bool // a whole list of arguments was seen: what is not in it has its default
 	MinVer   string
 	MaxVer   string // exclusive; what the format of the lines allows when no version is named

@@ -63,7 +63,7 @@ func packagesOnly(n *facts.Node) bool {
 			}
 		}
 	}
-	return !n.Live && len(n.Events) == 0 && len(n.Facts) > 0 && n.Manifest
+	return !n.Live && !n.Launch && len(n.Events) == 0 && len(n.Facts) > 0 && n.Manifest
 }
 
 func (f *Fleet) group() {

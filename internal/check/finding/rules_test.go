@@ -236,3 +236,17 @@ func TestThousands(t *testing.T) {
 		}
 	}
 }
+
+// A command whose arguments are not here (an array, a script) names an engine and nothing else. It passed as a list of
+// packages once.
+func TestALaunchWithoutNumbersDoesNotPass(t *testing.T) {
+	n := node("p", "engine=sglang version=0.5.23")
+	n.Manifest = true
+	if m := check(fleet(n)); m[MissingFact].Blind {
+		t.Errorf("a list of packages: %+v", m[MissingFact])
+	}
+	n.Launch = true
+	if m := check(fleet(n)); !m[MissingFact].Blind {
+		t.Errorf("a launch: %+v", m)
+	}
+}

@@ -2,6 +2,7 @@ package source
 
 import (
 	"encoding/json"
+	"math"
 	"strconv"
 	"strings"
 
@@ -241,8 +242,8 @@ func wholeNumber(s string) string {
 	if !ok {
 		return ""
 	}
-	if frac := string(rest); strings.HasPrefix(frac, ".0") {
-		rest = nil
+	if len(rest) > 0 && rest[0] == '.' { // 681280.0, 25.6k
+		return fraction(s)
 	}
 	switch string(rest) {
 	case "":
@@ -258,6 +259,29 @@ func wholeNumber(s string) string {
 		return ""
 	}
 	return strconv.Itoa(n)
+}
+
+// fraction is wholeNumber for a number with a point; what is not a whole number of tokens is rounded down, as engines do.
+func fraction(s string) string {
+	unit := 1.0
+	switch s[len(s)-1] {
+	case 'k':
+		unit = 1e3
+	case 'K':
+		unit = 1 << 10
+	case 'm':
+		unit = 1e6
+	case 'M':
+		unit = 1 << 20
+	}
+	if unit > 1 {
+		s = s[:len(s)-1]
+	}
+	f, err := strconv.ParseFloat(s, 64)
+	if err != nil || f*unit >= 1<<53 || unit == 1 && f != math.Trunc(f) {
+		return ""
+	}
+	return strconv.Itoa(int(math.Round(f*unit*1e6) / 1e6))
 }
 
 func negate(val string) string {

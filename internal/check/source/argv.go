@@ -93,10 +93,21 @@ func words(text string, line int) (cmds [][]tok) {
 
 // launch is an engine's command line, taken apart.
 type launch struct {
-	engine string
-	args   []tok    // after the program
-	env    [][2]tok // name, value
-	image  tok
+	engine  string
+	args    []tok    // after the program
+	env     [][2]tok // name, value
+	image   tok
+	program bool // one of the names of engines' programs was seen
+}
+
+// starts reports whether the command starts an engine as far as its words say: a program that is one, an image's own entry
+// point, or a script whose text is not here. Another program of an engine's image (a download, a benchmark) is no engine.
+func (l launch) starts() bool {
+	if l.program || len(l.args) == 0 || strings.HasPrefix(l.args[0].s, "-") {
+		return true
+	}
+	first := l.args[0].s[strings.LastIndexByte(l.args[0].s, '/')+1:]
+	return first == "sh" || first == "bash" || strings.HasSuffix(first, ".sh")
 }
 
 // programs are the names by which engines are started.
@@ -131,12 +142,12 @@ func findLaunch(ws []tok) (l launch, ok bool) {
 		base := s[strings.LastIndexByte(s, '/')+1:]
 		for _, p := range programs {
 			if (base == p.word || s == p.word || strings.HasPrefix(s, p.word+".")) && (strings.Contains(p.word, ".") || i == len(l.env)) {
-				l.engine, l.args = p.engine, ws[i+1:]
+				l.engine, l.args, l.program = p.engine, ws[i+1:], true
 				return l, true
 			}
 		}
 		if (base == "vllm" || base == "sglang") && i+1 < len(ws) && ws[i+1].s == "serve" {
-			l.engine, l.args = base, ws[i+2:]
+			l.engine, l.args, l.program = base, ws[i+2:], true
 			return l, true
 		}
 		if s == "run" && i > 0 {
@@ -240,6 +251,7 @@ func applyLaunch(n *facts.Node, l launch, file string, w facts.Weight, expand fu
 		expand = func(s string) string { return s }
 	}
 	n.Manifest = true
+	n.Launch = l.starts()
 	first := 0
 	if len(l.args) > 0 {
 		first = l.args[0].line

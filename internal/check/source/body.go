@@ -96,6 +96,7 @@ func readServerInfo(n *facts.Node, m map[string]json.RawMessage, at facts.Source
 	limit := rawInt(m["max_req_input_len"])
 	putInt(n, facts.MaxPrompt, limit, at, facts.Said)
 	var states []struct {
+		Pool   int `json:"max_total_num_tokens"`
 		Memory struct {
 			Capacity    int  `json:"token_capacity"`
 			CapacitySWA *int `json:"token_capacity_swa"`
@@ -106,6 +107,9 @@ func readServerInfo(n *facts.Node, m map[string]json.RawMessage, at facts.Source
 			rank := ""
 			if len(states) > 1 {
 				rank = "DP" + strconv.Itoa(i)
+			}
+			if s.Pool > 0 {
+				n.PutRank(facts.Pool, itoa(s.Pool), at, facts.Said, rank)
 			}
 			if s.Memory.Capacity > 0 {
 				n.PutRank(facts.Pool, itoa(s.Memory.Capacity), at, facts.Said, rank)

@@ -29,6 +29,8 @@ type logScan struct {
 	bytes   int64
 	hits    int    // lines with a fact
 	cut     int    // first cut line
+	open    int    // the last line, if it ends in a number and has no line end
+	tail    string // the end of it
 	pending bool   // a line was cut in pieces by a collector, and its last piece has not come
 	pieces  []byte // what came of it
 	batches int    // batch lines that were looked at for the role
@@ -49,6 +51,7 @@ type scanNode struct {
 	place    string         // host:port:node_rank of the arguments
 	pools    map[string]int // summary lines seen, by rank
 	poolAt   time.Time      // of the last summary line
+	argsAt   time.Time      // of the start
 	said     map[string]int // their pools, by rank
 	caches   map[string]int // cache lines seen, by full rank
 	blocks   int            // vLLM: blocks without a page size
@@ -68,7 +71,10 @@ func (s *logScan) scan(r io.Reader) error {
 	return err
 }
 
-func (s *logScan) line(b []byte, no int, cut, _ bool) {
+func (s *logScan) line(b []byte, no int, cut, last bool) {
+	if last && len(b) > 0 && (digit(b[len(b)-1]) || b[len(b)-1] == ',') {
+		s.open, s.tail = no, string(b[max(0, len(b)-48):])
+	}
 	s.lines = no
 	s.bytes += int64(len(b)) + 1
 	if cut && s.cut == 0 {
@@ -102,9 +108,31 @@ func (s *logScan) line(b []byte, no int, cut, _ bool) {
 		return
 	}
 	at := facts.Source{Name: s.file, Line: no}
-	if s.sglang(st, rest, at) || s.vllm(st, rest, at) || s.events(st, rest, at) {
-		s.hits++
+	for len(rest) > 0 { // a list of answers, or a log whose line ends were lost, has several summaries in one line
+		part := rest[:nextSummary(rest)]
+		rest = rest[len(part):]
+		if s.sglang(st, part, at) || s.vllm(st, part, at) || s.events(st, part, at) {
+			s.hits++
+		}
 	}
+}
+
+// summaries are the words of which a line has one each; a second one is another rank's or node's.
+var summaries = [][]byte{[]byte("max_total_num_token"), []byte("KV cache size:")}
+
+// nextSummary is where the second summary in b begins, len(b) if there is none.
+func nextSummary(b []byte) int {
+	end := len(b)
+	for _, w := range summaries {
+		i := bytes.Index(b, w)
+		if i < 0 {
+			continue
+		}
+		if j := bytes.Index(b[i+len(w):], w); j >= 0 {
+			end = min(end, i+len(w)+j)
+		}
+	}
+	return end
 }
 
 // dull recognises the lines that a busy engine writes all day, without looking further: batches, accesses, statistics.
@@ -264,23 +292,30 @@ func (s *logScan) newBoot(n *scanNode, at facts.Source) {
 }
 
 // opening is called at an argument list: it finds or makes the node that starts here. place tells nodes apart.
-func (s *logScan) opening(st *stream, engine, role, place string, at facts.Source) *scanNode {
+func (s *logScan) opening(st *stream, engine, role, place string, t time.Time, at facts.Source) *scanNode {
 	for i := len(st.nodes) - 1; i >= 0; i-- {
 		n := st.nodes[i]
 		switch {
 		case n.args == (facts.Source{}) && i == len(st.nodes)-1 && n.pools[""] == 0 && len(n.pools) == 0:
 			// Lines before the arguments (a version, a banner) belong to this start.
-			n.args, n.role, n.place, n.engine = at, role, place, engine
+			n.args, n.argsAt, n.role, n.place, n.engine = at, t, role, place, engine
 			return n
-		case n.engine == engine && n.role == role && n.place == place:
+		case n.engine == engine && n.role == role && n.place == place && !n.before(t):
 			s.newBoot(n, at)
+			n.argsAt = t
 			st.nodes = append(append(st.nodes[:i], st.nodes[i+1:]...), n) // it is the one that writes now
 			return n
 		}
 	}
 	n := s.begin(st, engine)
-	n.args, n.role, n.place = at, role, place
+	n.args, n.argsAt, n.role, n.place = at, t, role, place
 	return n
+}
+
+// before reports whether a start at t cannot be of the node that said its pool at last: time does not go back. Logs of
+// nodes alike that were put one behind the other show it. The very same time tells nothing: it is a log that was copied.
+func (n *scanNode) before(t time.Time) bool {
+	return !t.IsZero() && !n.poolAt.IsZero() && n.poolAt.Sub(t) > bootGap && !t.Equal(n.argsAt)
 }
 
 // summary is called at a line that states pool and context of one rank; it settles which node the line is about.
@@ -339,12 +374,38 @@ func (s *logScan) finish() (nodes []*facts.Node) {
 			nodes = append(nodes, n.Node)
 		}
 	}
+	for _, n := range nodes {
+		s.openEnd(n)
+	}
 	if s.cut > 0 {
 		for _, n := range nodes {
 			n.Note(facts.Source{Name: s.file, Line: s.cut}, false, "a line is longer than %d MiB; the rest of it was passed over", MaxLine>>20)
 		}
 	}
 	return nodes
+}
+
+// openEnd drops a context that was read from the very end of a log without a line end: it may be the beginning of a
+// larger one, and a small one passes. The arguments say which; without them it stays and the check cannot pass.
+func (s *logScan) openEnd(n *facts.Node) {
+	if s.open == 0 {
+		return
+	}
+	for i, f := range n.Facts {
+		if f.Key != facts.Context || f.At.Line != s.open || !strings.HasSuffix(strings.ReplaceAll(strings.TrimRight(s.tail, ","), ",", ""), f.Value) {
+			continue
+		}
+		for _, o := range n.Facts {
+			if o.Key == facts.Context && o.At.Line != s.open {
+				if o.Value != f.Value && strings.HasPrefix(o.Value, f.Value) {
+					n.Facts = append(n.Facts[:i:i], n.Facts[i+1:]...)
+				}
+				return
+			}
+		}
+		n.Note(f.At, true, "the last line has no line end: its last number, a context of %s, may be cut; give the whole log", f.Value)
+		return
+	}
 }
 
 func (s *logScan) sameRole(st *stream, role string) (k int) {

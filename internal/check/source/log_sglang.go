@@ -135,7 +135,8 @@ func (s *logScan) sglangArgs(st *stream, b []byte, at facts.Source) bool {
 		return false
 	}
 	role := seen["disaggregation_mode"]
-	n := s.opening(st, "sglang", role, seen["host"]+":"+seen["port"]+":"+seen["node_rank"], at)
+	t, _ := engineTime(b)
+	n := s.opening(st, "sglang", role, seen["host"]+":"+seen["port"]+":"+seen["node_rank"], t, at)
 	for _, a := range args {
 		apply(n.Node, "sglang", a.key, a.val, at, facts.Args)
 	}

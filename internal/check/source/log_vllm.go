@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/sluicekv/sluice/internal/check/facts"
 )
@@ -15,7 +16,7 @@ func (s *logScan) vllm(st *stream, b []byte, at facts.Source) (hit bool) {
 	case bytes.Contains(b, []byte("KV cache size:")):
 		if i := bytes.Index(b, []byte("KV cache size:")); i >= 0 {
 			if v, ok := intAfter(b[i:], "KV cache size:"); ok {
-				n := s.vllmSummary(st)
+				n := s.vllmSummary(st, b)
 				n.PutRank(facts.Pool, strconv.Itoa(v), at, facts.Said, coreRank(b))
 				hit = true
 			}
@@ -24,8 +25,10 @@ func (s *logScan) vllm(st *stream, b []byte, at facts.Source) (hit bool) {
 		// "# GPU blocks: 5691, # CPU blocks: 2048"; a line with CPU blocks alone is the CPU's.
 		if i := bytes.Index(b, []byte("# ")); i >= 0 {
 			if v, ok := intAfter(b[i:], " blocks: "); ok {
-				n := s.vllmSummary(st)
-				n.blocks, n.blocksAt = v, at
+				n := s.vllmSummary(st, b)
+				if n.blocks == 0 || v < n.blocks { // a data-parallel rank each; the smallest counts
+					n.blocks, n.blocksAt = v, at
+				}
 				hit = true
 			}
 		}
@@ -43,7 +46,7 @@ func (s *logScan) vllm(st *stream, b []byte, at facts.Source) (hit bool) {
 	case bytes.Contains(b, []byte("ersion ")) && (bytes.Contains(b, []byte("vLLM API server version")) || bytes.Contains(b, []byte("█"))):
 		r, _ := after(b, "ersion ")
 		if v := leadingVersion(strings.TrimPrefix(string(r), "v")); v != "" {
-			s.vllmOpening(st, at).Put(facts.Version, v, at, facts.Said)
+			s.vllmOpening(st, b, at).Put(facts.Version, v, at, facts.Said)
 			hit = true
 		}
 	case bytes.Contains(b, []byte("max_seq_len=")) && bytes.Contains(b, []byte("model='")):
@@ -124,20 +127,42 @@ func (s *logScan) vllm(st *stream, b []byte, at facts.Source) (hit bool) {
 }
 
 // vllmSummary finds the node of a pool line. vLLM prints it once a start (once a data-parallel rank: the smallest counts).
-func (s *logScan) vllmSummary(st *stream) *scanNode {
+func (s *logScan) vllmSummary(st *stream, b []byte) *scanNode {
 	n := s.current(st, "vllm")
 	n.pools[""]++
+	if t := vllmTime(b); !t.IsZero() {
+		n.poolAt = t
+	}
 	return n
 }
 
 // vllmOpening finds the node that a line of a new start is about.
-func (s *logScan) vllmOpening(st *stream, at facts.Source) *scanNode {
+func (s *logScan) vllmOpening(st *stream, b []byte, at facts.Source) *scanNode {
 	n := s.current(st, "vllm")
 	if n.engine == "vllm" && (len(n.pools) > 0 || n.Text(facts.Refused) != "") {
-		s.newBoot(n, at)
-		n.args = at
+		if n.before(vllmTime(b)) {
+			n = s.begin(st, "vllm")
+		} else {
+			s.newBoot(n, at)
+		}
+		n.args, n.argsAt = at, vllmTime(b)
+	} else if n.argsAt.IsZero() {
+		n.argsAt = vllmTime(b)
 	}
 	return n
+}
+
+// vllmTime is the time of vLLM's prefix, "INFO 09-02 10:00:01 [core.py:77]", which names no year.
+func vllmTime(b []byte) time.Time {
+	b = b[:min(len(b), 160)]
+	for _, level := range []string{"INFO ", "WARNING ", "ERROR ", "DEBUG "} {
+		if r, ok := after(b, level); ok && len(r) >= 14 {
+			if t, err := time.Parse("01-02 15:04:05", string(r[:14])); err == nil {
+				return t
+			}
+		}
+	}
+	return time.Time{}
 }
 
 func (s *logScan) vllmArgs(st *stream, b []byte, at facts.Source) bool {
@@ -158,12 +183,15 @@ func (s *logScan) vllmArgs(st *stream, b []byte, at facts.Source) bool {
 	place := seen["host"] + ":" + seen["port"]
 	cur := s.current(st, "vllm")
 	started := len(cur.pools) > 0 || cur.Text(facts.Refused) != ""
-	if started && cur.place != "" && cur.place != place { // another server in the same stream
+	if started && (cur.place != "" && cur.place != place || cur.before(vllmTime(b))) { // another server in the same stream
 		cur = s.begin(st, "vllm")
 	} else if started {
 		s.newBoot(cur, at)
 	}
 	cur.args, cur.place = at, place
+	if started || cur.argsAt.IsZero() {
+		cur.argsAt = vllmTime(b)
+	}
 	end := bytes.TrimRight(r, " ")
 	cur.Whole = end[len(end)-1] == ')' || end[len(end)-1] == '}'
 	for _, a := range args {
@@ -178,7 +206,7 @@ func (s *logScan) vllmEngine(st *stream, b []byte, at facts.Source) bool {
 	if v == "" {
 		return false
 	}
-	n := s.vllmOpening(st, at)
+	n := s.vllmOpening(st, b, at)
 	n.Put(facts.Version, v, at, facts.Said)
 	if bytes.Contains(b, []byte("V1 LLM engine")) {
 		n.Put(facts.V1, "true", at, facts.Said)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -158,6 +159,11 @@ func (w *walk) container(n *yaml.Node, name string) bool {
 	for _, part := range []*yaml.Node{cmd, args} {
 		ws = append(ws, commandWords(part)...)
 	}
+	for _, w := range ws { // NAME=value of a script; a later one may use an earlier one
+		if name, val, ok := assignment(w.s); ok {
+			env[name] = expandVars(val, env)
+		}
+	}
 	var l launch
 	var ok bool
 	if image != nil && image.Kind == yaml.MappingNode { // a values file: image: {repository, tag}
@@ -220,7 +226,7 @@ func commandWords(n *yaml.Node) (ws []tok) {
 		}
 	case yaml.SequenceNode:
 		for _, c := range n.Content {
-			if c.Kind != yaml.ScalarNode {
+			if c = resolved(c); c == nil || c.Kind != yaml.ScalarNode {
 				continue
 			}
 			// "sh -c" with the whole command in one element, or "--flag value" in one.
@@ -273,15 +279,29 @@ func readEnv(n *yaml.Node, into map[string]string) (out [][2]tok) {
 	return out
 }
 
-// expandVars resolves $(NAME) and ${NAME} from a container's own environment.
+// variable is $(NAME) of a manifest, and $NAME, ${NAME} and ${NAME:-default} of a shell.
+var variable = regexp.MustCompile(`\$\((\w+)\)|\$\{(\w+)(?::?-([^{}]*))?\}|\$(\w+)`)
+
+// maxExpanded bounds the text in which variables are still resolved, in bytes.
+const maxExpanded = 16 << 10
+
+// expandVars resolves variables from what a container or script sets itself, else from the default written beside them;
+// others stay as they are.
 func expandVars(s string, env map[string]string) string {
-	for name, val := range env {
-		if strings.Contains(s, "$") {
-			s = strings.ReplaceAll(strings.ReplaceAll(s, "$("+name+")", val), "${"+name+"}", val)
-			if s == "$"+name {
-				s = val
-			}
+	for range 4 { // a value may name another variable
+		if !strings.Contains(s, "$") || len(s) > maxExpanded {
+			break
 		}
+		s = variable.ReplaceAllStringFunc(s, func(v string) string {
+			m := variable.FindStringSubmatch(v)
+			if val, ok := env[m[1]+m[2]+m[4]]; ok {
+				return val
+			}
+			if m[3] != "" {
+				return m[3]
+			}
+			return v
+		})
 	}
 	return s
 }
@@ -323,16 +343,45 @@ func (w *walk) service(root *yaml.Node) {
 // InsidePort says what listens on a port that should stay inside the fleet; "" for others.
 func InsidePort(port int) string { return insidePorts[port] }
 
-func field(n *yaml.Node, key string) *yaml.Node {
-	if n == nil || n.Kind != yaml.MappingNode {
+func field(n *yaml.Node, key string) *yaml.Node { return fieldAt(n, key, 0) }
+
+// fieldAt follows anchors and merge keys; depth bounds those that contain themselves.
+func fieldAt(n *yaml.Node, key string, depth int) *yaml.Node {
+	if n = resolved(n); n == nil || n.Kind != yaml.MappingNode || depth > maxMerges {
 		return nil
 	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == key {
-			return n.Content[i+1]
+			return resolved(n.Content[i+1])
+		}
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Tag != "!!merge" {
+			continue
+		}
+		from := resolved(n.Content[i+1])
+		list := []*yaml.Node{from}
+		if from != nil && from.Kind == yaml.SequenceNode {
+			list = from.Content
+		}
+		for _, m := range list {
+			if f := fieldAt(m, key, depth+1); f != nil {
+				return f
+			}
 		}
 	}
 	return nil
+}
+
+// maxMerges bounds the merge keys that are followed one behind the other.
+const maxMerges = 8
+
+// resolved is what an alias stands for.
+func resolved(n *yaml.Node) *yaml.Node {
+	for i := 0; n != nil && n.Kind == yaml.AliasNode && i < maxMerges; i++ {
+		n = n.Alias
+	}
+	return n
 }
 
 func scalar(n *yaml.Node, key string) string {

@@ -205,7 +205,7 @@ func engineTime(b []byte) (t time.Time, dp string) {
 		return time.Time{}, ""
 	}
 	for f := range strings.FieldsSeq(string(b[20:i])) {
-		if strings.HasPrefix(f, "DP") || strings.HasPrefix(f, "PP") {
+		if strings.HasPrefix(f, "DP") || strings.HasPrefix(f, "PP") || strings.HasPrefix(f, "ATTN_CP") {
 			if dp != "" {
 				dp += " "
 			}

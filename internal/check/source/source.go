@@ -8,6 +8,7 @@ import (
 	"compress/gzip"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -128,6 +129,7 @@ func (r *reader) add(n *facts.Node) {
 	old.Starts = old.Starts || n.Starts
 	old.Whole = old.Whole || n.Whole
 	old.Live = old.Live || n.Live
+	old.Launch = old.Launch || n.Launch
 	old.Manifest = old.Manifest && n.Manifest
 	if n.MinVer != "" {
 		old.MinVer = later(old.MinVer, n.MinVer)
@@ -288,6 +290,8 @@ func (r *reader) stream(rd io.Reader, file, id, name string, named bool) {
 		return nil, false
 	}
 	switch kind(head, file) {
+	case "list":
+		r.list(br, file, id, name, named)
 	case "body":
 		b, ok := whole()
 		if !ok {
@@ -329,11 +333,46 @@ func (r *reader) stream(rd io.Reader, file, id, name string, named bool) {
 	}
 }
 
+// list reads saved answers of several nodes in one JSON list; another list of objects is a log that was exported.
+func (r *reader) list(br *bufio.Reader, file, id, name string, named bool) {
+	b, err := io.ReadAll(io.LimitReader(br, maxSmall))
+	if err != nil {
+		r.problem(file, true, "%v", plainError(err))
+		return
+	}
+	var all []json.RawMessage
+	var nodes []*facts.Node
+	other := 0
+	if json.Unmarshal(bytes.TrimLeft(b, "\ufeff"), &all) == nil {
+		for i, raw := range all {
+			n := &facts.Node{Name: name + "/" + itoa(i+1), ID: id + "\x00" + itoa(i)}
+			if err := readBody(n, raw, facts.Source{Name: file}); err != nil || len(n.Facts) == 0 {
+				other++
+				continue
+			}
+			nodes = append(nodes, n)
+		}
+	}
+	if len(nodes) == 0 {
+		rest := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(b), br), peek)
+		r.log(rest, b[:min(len(b), peek)], file, id, name, named)
+		return
+	}
+	for _, n := range nodes {
+		r.add(n)
+	}
+	if other > 0 {
+		r.problem(file, true, "%d of the list's %d objects are no answer of an engine", other, len(all))
+	}
+}
+
 // kind says what a file is by its first bytes.
 func kind(head []byte, file string) string {
 	t := bytes.TrimLeft(head, "\ufeff \t\r\n")
 	ext := strings.ToLower(filepath.Ext(strings.TrimSuffix(file, ".gz")))
 	switch {
+	case len(t) > 1 && t[0] == '[' && bytes.HasPrefix(bytes.TrimLeft(t[1:], " \t\r\n"), []byte("{")):
+		return "list"
 	case bytes.HasPrefix(t, []byte("HTTP/1.")), bytes.HasPrefix(t, []byte("HTTP/2 ")):
 		return "body"
 	case len(t) > 0 && t[0] == '{':
