@@ -7,9 +7,9 @@ type mutant struct {
 }
 
 var (
-	ofPool    = []string{"pool", "worker"}
+	ofPool    = []string{"pool", "handoff/sim", "worker"}
 	ofPage    = []string{"page", "pool"}
-	ofHandoff = []string{"handoff", "worker"}
+	ofHandoff = []string{"handoff", "handoff/model/validate", "worker"}
 	ofPlans   = []string{"admission", "worker"}
 	ofWorker  = []string{"worker"}
 	ofMAC     = []string{"mac", "pool"}
