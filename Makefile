@@ -61,9 +61,10 @@ bench-check: ## sluice check on a 1 GB log and on 1,000 fake workers
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./internal/check/...
 
 .PHONY: drill
-drill: build build-unsafe ## The incident on content: every lie against all guards, then against each guard alone and none
+drill: build build-unsafe ## Every fault class (quick), and the incident on content: against all guards, then each guard alone and none
 	bin/sluice drill incident
 	bin/sluice-unsafe drill incident
+	bin/sluice drill --quick
 
 .PHONY: three
 three: ## The tests that run gateway, prefill and decode as three processes, kill -9 and abort storms included
