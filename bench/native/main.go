@@ -1,6 +1,6 @@
 // Command native measures what the guards of a native fleet cost and what a fleet takes: see bench/RESULTS.md for what it printed.
 //
-//	go run ./bench/native [-part speed,handoff,memory,refuse] [-scale 1]
+//	go run ./bench/native [-part speed,share,handoff,memory,refuse] [-scale 1]
 //
 // Release build against the unsafe build with every guard taken out, three processes each, in one run: the fleets take turns step by
 // step, and beside this A/B there is an A/A of two release fleets, so that the noise is visible. A figure that A/A moves by more than A/B
@@ -39,14 +39,14 @@ func main() {
 
 func run(ctx context.Context) error {
 	var b bench
-	part := flag.String("part", "speed,handoff,memory,refuse", "what to measure, comma-separated; also: long")
+	part := flag.String("part", "speed,share,handoff,memory,refuse", "what to measure, comma-separated; also: long")
 	models := flag.String("models", "recall,smollm", "for speed: recall, smollm or both; smollm only if its file is there (make model)")
 	flag.Float64Var(&b.scale, "scale", 1, "rounds, relative to the default")
 	flag.Uint64Var(&b.seed, "seed", 1, "of the prompts")
 	flag.Parse()
 	parts := strings.Split(*part, ",")
 	for _, p := range parts {
-		if !slices.Contains([]string{"speed", "handoff", "memory", "refuse", "long"}, p) {
+		if !slices.Contains([]string{"speed", "share", "handoff", "memory", "refuse", "long"}, p) {
 			return fmt.Errorf("no part is named %q", p)
 		}
 	}
@@ -79,7 +79,7 @@ func run(ctx context.Context) error {
 	for _, p := range []struct {
 		name string
 		run  func(context.Context) error
-	}{{"handoff", b.handoffs}, {"memory", b.memory}, {"refuse", b.refuse}, {"long", b.long}} {
+	}{{"share", b.share}, {"handoff", b.handoffs}, {"memory", b.memory}, {"refuse", b.refuse}, {"long", b.long}} {
 		if slices.Contains(parts, p.name) {
 			if err := p.run(ctx); err != nil {
 				return fmt.Errorf("%s: %w", p.name, err)
