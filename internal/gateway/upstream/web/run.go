@@ -117,7 +117,7 @@ func (r *Run) tell(e legs.Event, bytes []byte) {
 		r.spoke = true
 		cut = r.over && r.end == Unheard
 	}
-	if r.plan.Stream && r.held > r.plan.Hold && !r.over {
+	if len(bytes) > 0 && r.plan.Stream && r.held > r.plan.Hold && !r.over {
 		if !r.full {
 			r.full = true
 			r.items = append(r.items, item{legs.HeldFull{}, nil})

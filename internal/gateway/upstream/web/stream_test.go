@@ -1,0 +1,84 @@
+package web
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/sluicekv/sluice/internal/gateway/legs"
+)
+
+// hear runs a decode leg's stream through a run, and returns its events and the bytes that a client would get.
+func hear(stream string, p Plan) (es []legs.Event, out string) {
+	p.Stream, p.Hold, p.Whole = true, 1<<30, 1<<20
+	r := &Run{plan: p, wake: make(chan struct{}, 1)}
+	r.space.L = &r.mu
+	if err := r.readStream(strings.NewReader(stream)); err != nil {
+		r.loses(legs.Decode, err)
+	}
+	for {
+		e, err := r.Next(context.Background())
+		if err == io.EOF {
+			break
+		}
+		es = append(es, e)
+	}
+	return es, string(bytes.Join(r.Take(nil), nil))
+}
+
+const (
+	role = `{"id":"a","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}],"usage":{"prompt_tokens":7,"completion_tokens":0}}`
+	text = `{"id":"a","choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}],"usage":{"prompt_tokens":7,"completion_tokens":1}}`
+	last = `{"id":"a","choices":[],"usage":{"prompt_tokens":7,"completion_tokens":1}}`
+)
+
+func events(events ...string) string { return "data: " + strings.Join(events, "\n\ndata: ") + "\n\n" }
+
+func TestUsageIsForThoseWhoAskedForIt(t *testing.T) {
+	bare := func(s string) string {
+		i := strings.Index(s, `,"usage"`)
+		return s[:i] + "}"
+	}
+	all := events(role, text, last, "[DONE]")
+	for _, c := range []struct {
+		plan Plan
+		want string
+	}{
+		{Plan{}, events(bare(role), bare(text), "[DONE]")},
+		{Plan{Usage: true}, events(bare(role), bare(text), last, "[DONE]")},
+		{Plan{Usage: true, Every: true}, all},
+	} {
+		es, out := hear(all, c.plan)
+		if out != c.want {
+			t.Errorf("got %s\nwant %s", out, c.want)
+		}
+		if es[len(es)-1] != (legs.LegEnd{Leg: legs.Decode}) {
+			t.Errorf("%v", es)
+		}
+	}
+}
+
+// Whatever an engine sends: no panic, one end or a loss, and nothing after it.
+func FuzzStream(f *testing.F) {
+	f.Add(events(role, text, last, "[DONE]"))
+	f.Add(events(`{"error":{"message":"x","code":400}}`, "[DONE]"))
+	f.Add(events(role, `{"id":"b","choices":[{"index":1,"text":"y"}]}`))
+	f.Add("data: {\n\n")
+	f.Fuzz(func(t *testing.T, s string) {
+		es, _ := hear(s, Plan{})
+		ends := 0
+		for i, e := range es {
+			switch e.(type) {
+			case legs.LegEnd, legs.LegLost:
+				if ends++; i != len(es)-1 {
+					t.Fatalf("%T comes before %v", e, es[i+1:])
+				}
+			}
+		}
+		if ends != 1 {
+			t.Fatalf("%d ends: %v", ends, es)
+		}
+	})
+}
