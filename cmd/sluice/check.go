@@ -46,7 +46,7 @@ Exit codes: 0 nothing at or above --fail-on, 1 findings at or above it, 2 someth
 				}
 			}
 			if watch {
-				o.Watch = interval
+				o.Watch = max(interval, time.Nanosecond) // none at all is refused as too short
 			}
 			if code := check.Run(c.Context(), o, c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr()); code != 0 {
 				return exitError{code: code}

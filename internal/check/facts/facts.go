@@ -211,7 +211,9 @@ func (n *Node) Disagreements() (ds []Disagreement) {
 		for _, f := range n.Facts {
 			// A summary line and a cache's own line may differ honestly (draft pools, sliding windows): only statements of the
 			// same fact count.
-			if f.Key != k || f.At.Name == best.At.Name || f.Weight <= Guessed || f.Weight == Part || Same(k, f.Value, best.Value) {
+			// SGLang's context is its argument's, so a log that differs with itself there has a broken line.
+			self := f.At.Name == best.At.Name && (k != Context || f.Weight != Args || f.At.Line == best.At.Line || n.Text(Engine) != "sglang")
+			if f.Key != k || self || f.Weight <= Guessed || f.Weight == Part || Same(k, f.Value, best.Value) {
 				continue
 			}
 			ds = append(ds, Disagreement{k, best, f})

@@ -291,7 +291,7 @@ func (f *Fleet) disagreements(c *collector, n *facts.Node) {
 	for _, d := range n.Disagreements() {
 		s := Medium
 		c.add(Disagree, s, n.Name, d.A.At.String()+", "+d.B.At.String(), "find out which is true; the check has used "+d.A.Value,
-			"%s is %s at %s and %s at %s", d.Key, d.A.Value, d.A.At, d.B.Value, d.B.At)
+			"%s is %s at %s and %s at %s", d.Key, d.A.Value, d.A.At, d.B.Value, d.B.At).Blind = hides(n, d)
 	}
 	if len(n.Boots) == 0 {
 		return
@@ -304,6 +304,16 @@ func (f *Fleet) disagreements(c *collector, n *facts.Node) {
 		change = fmt.Sprintf("pool %s to %s, context %s to %s", number(prev.Pool), number(pool), number(prev.Context), number(context))
 	}
 	c.add(SeveralBoots, s, n.Name, firstBoot(n), "", "%d starts are in the log; the last one counts: %s", len(n.Boots)+1, change)
+}
+
+// hides reports whether the comparison of pool and context passes by the value that was used and would not by the other.
+func hides(n *facts.Node, d facts.Disagreement) bool {
+	pool, context := n.Int(facts.Pool), n.Int(facts.Context)
+	if pool == 0 || context == 0 || pool < context {
+		return false
+	}
+	other, ok := d.B.Int()
+	return ok && other > 0 && (d.Key == facts.Pool && other < context || d.Key == facts.Context && pool < other)
 }
 
 func firstBoot(n *facts.Node) string {

@@ -250,3 +250,28 @@ func TestALaunchWithoutNumbersDoesNotPass(t *testing.T) {
 		t.Errorf("a launch: %+v", m)
 	}
 }
+
+// The check uses one of two values; if the fleet passes by it and would not by the other, it has not been compared.
+func TestADisagreementThatHidesASmallPoolDoesNotPass(t *testing.T) {
+	for name, c := range map[string]struct {
+		value string
+		key   facts.Key
+		file  string
+		w     facts.Weight
+		blind bool
+	}{
+		"another source's context": {"1048576", facts.Context, "info.json", facts.Args, true},
+		"the log's own argument":   {"1048576", facts.Context, "p.log", facts.Args, true},
+		"another source's pool":    {"100000", facts.Pool, "info.json", facts.Args, true},
+		"a smaller context":        {"4096", facts.Context, "info.json", facts.Args, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := node("p", goodP)
+			n.Put(c.key, c.value, facts.Source{Name: c.file, Line: 99}, c.w)
+			f, ok := check(fleet(n, node("d", goodD)))[Disagree]
+			if !ok || f.Blind != c.blind {
+				t.Errorf("%+v, want blind %t", f, c.blind)
+			}
+		})
+	}
+}

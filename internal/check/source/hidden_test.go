@@ -120,3 +120,22 @@ func TestLengthsWithAPoint(t *testing.T) {
 		}
 	}
 }
+
+func TestMachinesOfOneNodeInOneLog(t *testing.T) {
+	machine := func(rank string) string {
+		return strings.Replace(argsP, "'page_size'", "'nnodes': 2, 'node_rank': "+rank+", 'page_size'", 1)
+	}
+	inv := readLog(t, "n.log", lines(machine("0"), machine("1"), poolP))
+	for _, n := range inv.Nodes {
+		if want := map[string]int{"": 681280, "0": 681280, "1": 0}[n.Text(facts.NodeRank)]; n.Int(facts.Pool) != want || len(n.Notes) > 0 {
+			t.Errorf("machine %q has pool %d, want %d; %v", n.Text(facts.NodeRank), n.Int(facts.Pool), want, n.Notes)
+		}
+	}
+}
+
+func TestALogWithAHoleIsRead(t *testing.T) {
+	wantNodes(t, readLog(t, "n.log", strings.Repeat("\x00", 3000)+lines(argsP, poolP)), "n sglang prefill pool 681280 context 1048576 page 64")
+	if inv := readLog(t, "n.log", lines(argsP)+"\x00"+lines(poolP)); len(inv.Nodes) == 0 && len(inv.Problems) == 0 {
+		t.Error("passed over")
+	}
+}

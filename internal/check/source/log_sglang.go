@@ -85,6 +85,7 @@ func (s *logScan) sglangSummary(st *stream, b []byte, at facts.Source) bool {
 		}
 	}
 	t, rank := engineTime(b)
+	s.firstMachine(st, b, rank)
 	n := s.summary(st, "sglang", rank, pool, t, at)
 	n.pools[rank]++
 	n.said[rank] = pool
@@ -111,6 +112,25 @@ func (s *logScan) sglangSummary(st *stream, b []byte, at facts.Source) bool {
 		}
 	}
 	return true
+}
+
+// firstMachine makes the first machine of a node the one that writes: of the machines of one node whose argument lists
+// came together, it alone has tensor rank 0.
+func (s *logScan) firstMachine(st *stream, b []byte, dp string) {
+	if len(st.nodes) < 2 || dp != "" || tensorRank(b) != "TP0" {
+		return
+	}
+	last := st.nodes[len(st.nodes)-1]
+	i := strings.LastIndexByte(last.place, ':')
+	if i < 0 || last.place[i:] == ":0" || last.place[i:] == ":" {
+		return
+	}
+	for j, n := range st.nodes[:len(st.nodes)-1] {
+		if n.engine == "sglang" && n.role == last.role && n.place == last.place[:i]+":0" && len(n.pools) == 0 {
+			st.nodes = append(append(st.nodes[:j], st.nodes[j+1:]...), n)
+			return
+		}
+	}
 }
 
 // sglangArgs reads the argument list, in the two forms that it has had, with which a start begins.

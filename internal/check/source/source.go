@@ -269,8 +269,14 @@ func (r *reader) stream(rd io.Reader, file, id, name string, named bool) {
 		r.problem(file, true, "is UTF-16; convert it to UTF-8")
 		return
 	}
+	if rest := bytes.TrimLeft(head, "\x00"); len(rest) > 0 && len(rest) < len(head) && bytes.IndexByte(rest, 0) < 0 {
+		// A log that was cut at its beginning while the engine went on to write has a hole there.
+		_, _ = br.Discard(len(head) - len(rest))
+		r.stream(br, file, id, name, named)
+		return
+	}
 	if bytes.IndexByte(head[:min(len(head), 4096)], 0) >= 0 {
-		if named {
+		if named || textual[strings.ToLower(filepath.Ext(file))] {
 			r.problem(file, true, "is binary; looked for %s", looked)
 		} else {
 			r.passed = append(r.passed, file)
@@ -397,6 +403,9 @@ func kind(head []byte, file string) string {
 	}
 	return "log"
 }
+
+// textual are extensions of files in a folder that should be readable: one that is not is no file to pass over.
+var textual = map[string]bool{".log": true, ".txt": true, ".out": true, ".err": true, ".json": true, ".yaml": true, ".yml": true, ".metrics": true, ".prom": true}
 
 func utf16(b []byte) bool {
 	return len(b) > 1 && (b[0] == 0xff && b[1] == 0xfe || b[0] == 0xfe && b[1] == 0xff)
