@@ -64,6 +64,9 @@ type tally struct{ made, model, file int }
 func TestEditedRecordingsAreRejected(t *testing.T) {
 	counts := map[string]*tally{}
 	for f, events := range recordings(t) {
+		if testing.Short() && len(events) > 100 {
+			continue
+		}
 		raw, err := os.ReadFile(f)
 		if err != nil {
 			t.Fatal(err)
@@ -243,6 +246,9 @@ func swap[T any](s []T, i, j int) []T {
 func TestATailCutOffShows(t *testing.T) {
 	for f, events := range recordings(t) {
 		for n := 1; n < len(events); n++ {
+			if testing.Short() && n%9 != 0 {
+				continue
+			}
 			v := New(Options{})
 			for _, e := range events[:n] {
 				if err := v.Step(e); err != nil {

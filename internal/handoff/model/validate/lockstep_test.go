@@ -53,7 +53,7 @@ func asksOf(machine string, out handoff.Effects) (a model.Asks) {
 func TestTheMachinesStepAsTheModelDoes(t *testing.T) {
 	walks := 10000
 	if testing.Short() {
-		walks = 4000
+		walks = 1200
 	}
 	r := rand.New(rand.NewPCG(1, 2))
 	steps := map[string]int{}
@@ -159,7 +159,7 @@ func TestTheMachinesStepAsTheModelDoes(t *testing.T) {
 	t.Logf("steps that both took: %v; in states %v", steps, states)
 	for machine, n := range map[string]uint8{"decode": 10, "prefill": 7, "gateway": 5} {
 		for s := uint8(1); s < n; s++ {
-			if states[place{machine, s}] < 20 {
+			if states[place{machine, s}] < walks/600 {
 				t.Errorf("%s was in state %d only %d times", machine, s, states[place{machine, s}])
 			}
 		}
