@@ -145,6 +145,8 @@ type Gateway struct {
 	mixed   bool   // there is a guarded model
 
 	incidents incidents
+	quitting  context.Context // ends when legs that nobody waits for are cut off
+	quit      context.CancelFunc
 
 	ctx      context.Context // ends with the verdict of Withdrawn when requests are cut off
 	withdraw context.CancelCauseFunc
@@ -195,6 +197,7 @@ func New(cfg Config) (*Gateway, error) {
 	g := &Gateway{cfg: cfg, limits: cfg.Limits.filled(), log: cfg.Log, models: map[string]*model{}, created: time.Now().Unix()}
 	g.bodies.most = g.limits.Bodies
 	g.ctx, g.withdraw = context.WithCancelCause(context.Background())
+	g.quitting, g.quit = context.WithCancel(context.Background())
 	switch {
 	case cfg.Listen == "":
 		return nil, errors.New("gateway: no address to listen on")
@@ -383,6 +386,7 @@ func (g *Gateway) Close() error {
 			m.fleet.Close()
 			m.cut(context.Canceled)
 		}
+		g.quit()
 		g.endings.Wait()
 		if g.writer != nil {
 			err = g.writer.Close()

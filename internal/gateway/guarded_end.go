@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 
 	"github.com/sluicekv/sluice/internal/record"
 	"github.com/sluicekv/sluice/internal/verdict"
@@ -29,7 +30,8 @@ func (l *guardedLeg) finish(v verdict.Verdict) {
 		over = f.Rest(l.pair, v.Code.String()+": "+v.Reason)
 	}
 	l.judgeWorkers(v)
-	l.run.End(l.how, x.g.limits.Settle)
+	// What nobody waits for may take as long as a request may: to cut it earlier could start a late write.
+	l.run.End(l.how, x.g.limits.Deadline)
 	e := &guardedEnd{leg: l, rec: x.rec, over: over, said: l.said}
 	e.fill()
 	e.count(v)
@@ -76,9 +78,19 @@ func (e *guardedEnd) settle() {
 	l := e.leg
 	g := l.g
 	defer g.endings.Done()
+	quit := g.quitting
 	for {
-		ev, err := l.run.Next(context.Background())
-		if err != nil {
+		ev, err := l.run.Next(quit)
+		switch {
+		case err == nil:
+		case errors.Is(err, context.Canceled):
+			l.run.Cut()
+			quit = context.Background()
+			continue
+		default:
+			ev = nil
+		}
+		if ev == nil {
 			break
 		}
 		if act := l.hear(ev); act.Eject && e.over == nil && l.pair.Prefill != nil {
@@ -93,9 +105,6 @@ func (e *guardedEnd) settle() {
 	if !rep.Settled {
 		g.metrics.unsettled.Inc()
 		g.log.Warn("an attempt's legs did not end in time", "attempt", e.rec.Attempt, "prefill", e.rec.Pair.Prefill, "decode", e.rec.Pair.Decode)
-		if e.over == nil && l.pair.Prefill != nil {
-			e.over = l.model.guarded.fleet.Rest(l.pair, "a transfer is not provably over")
-		}
 	}
 	if e.over != nil {
 		e.over(rep.Settled)

@@ -315,6 +315,9 @@ func (l *guardedLeg) step(e legs.Event) verdict.Verdict {
 	case legs.Refuse:
 		l.eject = act.Eject
 		l.how = endingFor(e, act.Eject)
+		if lost, ok := e.(legs.LegLost); ok && lost.Leg == legs.Prefill && l.run.Report().Unsent {
+			l.how = web.Refused // nothing was asked of prefill: decode waits for nobody
+		}
 		return act.Verdict
 	}
 	return verdict.Verdict{}

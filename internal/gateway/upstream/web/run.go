@@ -254,6 +254,9 @@ func (r *Run) abandon() {
 	r.cancel[legs.Decode]()
 }
 
+// Cut ends all legs at once: the gateway goes.
+func (r *Run) Cut() { r.giveUp() }
+
 // giveUp cuts legs that did not end in time.
 func (r *Run) giveUp() {
 	r.mu.Lock()
