@@ -1,8 +1,10 @@
 package source
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sluicekv/sluice/internal/check/facts"
 )
@@ -137,5 +139,25 @@ func TestALogWithAHoleIsRead(t *testing.T) {
 	wantNodes(t, readLog(t, "n.log", strings.Repeat("\x00", 3000)+lines(argsP, poolP)), "n sglang prefill pool 681280 context 1048576 page 64")
 	if inv := readLog(t, "n.log", lines(argsP)+"\x00"+lines(poolP)); len(inv.Nodes) == 0 && len(inv.Problems) == 0 {
 		t.Error("passed over")
+	}
+}
+
+func TestASidecarAmongInitContainersIsRead(t *testing.T) {
+	pod := func(policy string) string {
+		return "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  initContainers:\n  - {name: e, image: 'acme/sglang:v0.5.19', " + policy + "args: [--context-length, '8192']}\n  containers: [{name: c, image: 'busybox:1'}]\n"
+	}
+	wantNodes(t, readLog(t, "p.yaml", pod("restartPolicy: Always, ")), "p sglang both pool 0 context 8192 page 0")
+	wantNodes(t, readLog(t, "p.yaml", pod("")))
+}
+
+func TestMergeKeysWithoutEndTakeNoTime(t *testing.T) {
+	text := "a0: &a0 {x: 1}\n"
+	for i := 1; i < 12; i++ { // each merges the last one thirty times
+		text += fmt.Sprintf("a%d: &a%d\n  <<: [%s]\n", i, i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d, ", i-1), 30), ", "))
+	}
+	begin := time.Now()
+	readLog(t, "p.yaml", text+"apiVersion: v1\n")
+	if d := time.Since(begin); d > 10*time.Second {
+		t.Errorf("took %s", d)
 	}
 }

@@ -123,7 +123,14 @@ func (w *walk) dive(n *yaml.Node, name, key string, depth int) {
 			k, v := n.Content[i].Value, n.Content[i+1]
 			child := name
 			switch {
-			case k == "initContainers":
+			case k == "initContainers": // they end before the pod serves, but for sidecars
+				if v = resolved(v); v.Kind == yaml.SequenceNode {
+					for _, c := range v.Content {
+						if scalar(c, "restartPolicy") == "Always" {
+							w.dive(resolved(c), child, k, depth+1)
+						}
+					}
+				}
 				continue
 			case k == "leaderTemplate":
 				child += "/leader"
@@ -343,13 +350,17 @@ func (w *walk) service(root *yaml.Node) {
 // InsidePort says what listens on a port that should stay inside the fleet; "" for others.
 func InsidePort(port int) string { return insidePorts[port] }
 
-func field(n *yaml.Node, key string) *yaml.Node { return fieldAt(n, key, 0) }
+func field(n *yaml.Node, key string) *yaml.Node {
+	left := maxMerges
+	return fieldWithin(n, key, &left)
+}
 
-// fieldAt follows anchors and merge keys; depth bounds those that contain themselves.
-func fieldAt(n *yaml.Node, key string, depth int) *yaml.Node {
-	if n = resolved(n); n == nil || n.Kind != yaml.MappingNode || depth > maxMerges {
+// fieldWithin follows anchors and merge keys; left bounds those that contain themselves or each other many times.
+func fieldWithin(n *yaml.Node, key string, left *int) *yaml.Node {
+	if n = resolved(n); n == nil || n.Kind != yaml.MappingNode || *left < 0 {
 		return nil
 	}
+	*left--
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == key {
 			return resolved(n.Content[i+1])
@@ -365,7 +376,7 @@ func fieldAt(n *yaml.Node, key string, depth int) *yaml.Node {
 			list = from.Content
 		}
 		for _, m := range list {
-			if f := fieldAt(m, key, depth+1); f != nil {
+			if f := fieldWithin(m, key, left); f != nil {
 				return f
 			}
 		}
@@ -373,8 +384,8 @@ func fieldAt(n *yaml.Node, key string, depth int) *yaml.Node {
 	return nil
 }
 
-// maxMerges bounds the merge keys that are followed one behind the other.
-const maxMerges = 8
+// maxMerges bounds the mappings that are searched for one key.
+const maxMerges = 64
 
 // resolved is what an alias stands for.
 func resolved(n *yaml.Node) *yaml.Node {
