@@ -6,8 +6,9 @@ import "github.com/sluicekv/sluice/internal/llm/recall"
 const maxMatch = 8
 
 // Copier continues a text with what followed the longest match, of up to eight tokens, of its own end; of equal ones the latest. Once
-// it follows one it stays with it while the text agrees. Where nothing matches the text ends, unless somebody else's tokens
-// are in it: then it repeats those. It is the built-in model's rule, without the model.
+// it follows one it stays with it while the text agrees. Where nothing matches the text ends. It is the built-in model's
+// rule, without the model, but for one thing: a context that holds a run of somebody else's tokens is repeated from there unless the
+// match is a good one, so that no leak goes unseen by chance.
 type Copier struct {
 	slots []Slot
 	own   Owner
@@ -41,6 +42,23 @@ func (c *Copier) Next() Slot {
 	return next
 }
 
+// sure is the shortest match that outweighs somebody else's text.
+const sure = 4
+
+// foreign is where a run of somebody else's tokens begins; 0 if there is none that could be recognised.
+func (c *Copier) foreign() int {
+	const run = 16
+	n := 0
+	for p, s := range c.slots {
+		if s.Owner == c.own || s.Owner == 0 {
+			n = 0
+		} else if n++; n == run {
+			return p - run + 2
+		}
+	}
+	return 0
+}
+
 // match is the slot after the best match; 0 if there is none, -1 if there is nothing to read at all.
 func (c *Copier) match() int {
 	n := len(c.slots)
@@ -54,13 +72,13 @@ func (c *Copier) match() int {
 			best, at = k, p
 		}
 	}
-	if best > 0 {
-		return at
-	}
-	for p := 1; p < n; p++ {
-		if o := c.slots[p].Owner; o != c.own && o != 0 && c.slots[p-1].Owner != c.own {
+	if best < sure {
+		if p := c.foreign(); p > 0 {
 			return p
 		}
+	}
+	if best > 0 {
+		return at
 	}
 	for _, s := range c.slots {
 		if s == unwritten {

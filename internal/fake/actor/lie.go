@@ -120,6 +120,7 @@ const (
 	HandleFlat     Kind = "handle-flat"
 	HandlePartial  Kind = "handle-partial"
 	HandleForeign  Kind = "handle-foreign"
+	HandleBlocks   Kind = "handle-blocks"
 	HandleReplayed Kind = "handle-replayed"
 	HandleEngine   Kind = "handle-engine"
 	HandleHost     Kind = "handle-host"
@@ -195,6 +196,7 @@ var catalogue = []About{
 	{Kind: HandleFlat, Legs: first, Engines: nixl, Seen: AtBody, What: "block ids in one list, not one a group"},
 	{Kind: HandlePartial, Legs: first, Engines: nixl, Seen: AtBody, What: "no remote_request_id"},
 	{Kind: HandleForeign, Legs: first, Engines: nixl, Seen: AtBody, What: "another request's handle of the same worker"},
+	{Kind: HandleBlocks, Legs: first, Engines: nixl, Seen: Never, What: "another request's blocks under the own request's id"},
 	{Kind: HandleReplayed, Legs: first, Engines: nixl, Seen: AtBody, What: "the handle of the request before, once more"},
 	{Kind: HandleEngine, Legs: first, Engines: nixl, Seen: AtBody, What: "another engine's id"},
 	{Kind: HandleHost, Legs: first, Engines: nixl, Seen: AtBody, What: "a host that is none of the fleet's"},

@@ -106,7 +106,7 @@ var bomb = sync.OnceValue(func() []byte {
 })
 
 // long is longer than any event or body has reason to be.
-const long = 48 << 20
+const long = 12 << 20
 
 // Whole sends an answer that is not streamed.
 func (o *Out) Whole(status int, body []byte) {
@@ -194,7 +194,8 @@ func (o *Out) Event(data []byte, finish bool) {
 		return
 	case l.Is(WrongShape):
 		o.over = true
-		o.Whole(http.StatusOK, data)
+		o.rw.Header()["Content-Type"] = jsonType
+		o.rw.Write(data)
 		return
 	case l.Is(IDChanges) && o.events > 1 && o.ID != "":
 		data = bytes.ReplaceAll(data, []byte(o.ID), []byte(OtherThan(o.ID)))

@@ -104,6 +104,17 @@ func (p *Pages) Copy(to []int, from *Pages, ids []int) {
 	}
 }
 
+// Keep copies pages into a memory of their own, in which they are numbered from 0.
+func (p *Pages) Keep(ids []int) *Pages {
+	k := NewPages(len(ids), p.Size, false)
+	all := make([]int, len(ids))
+	for i := range all {
+		all[i] = i
+	}
+	k.Copy(all, p, ids)
+	return k
+}
+
 // Read returns n slots of the pages.
 func (p *Pages) Read(ids []int, n int) []Slot {
 	p.mu.Lock()

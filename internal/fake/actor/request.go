@@ -41,6 +41,9 @@ type Request struct {
 	Text       string // of the prompt, if echo was asked for
 }
 
+// Unsaid is MaxTokens where the request says nothing.
+const Unsaid = -1 << 31
+
 // DefaultMaxTokens is the reply's length where a completion does not say one.
 const DefaultMaxTokens = 16
 
@@ -95,7 +98,7 @@ func sameToOthers(d *jsonedit.Doc, body []byte) error {
 
 // Understand makes a Request of a body. The error is what an engine would say about a field; its text is an engine's.
 func (w *Worker) Understand(ep Endpoint, d *jsonedit.Doc) (*Request, error) {
-	q := &Request{Endpoint: ep, Doc: d, MaxTokens: -1}
+	q := &Request{Endpoint: ep, Doc: d, MaxTokens: Unsaid}
 	if text, ok := d.Get("model").Text(); ok {
 		q.Model = string(text)
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/sluicekv/sluice/internal/fake/actor"
 	"github.com/sluicekv/sluice/internal/jsonedit"
@@ -158,9 +159,8 @@ func (w *Worker) modelInfo(rw http.ResponseWriter, _ *http.Request) {
 
 func (w *Worker) models(rw http.ResponseWriter, _ *http.Request) {
 	c := w.said()
-	boot, _ := w.Boot()
 	send(rw, fmt.Appendf(nil, `{"object":"list","data":[{"id":%s,"object":"model","created":%d,"owned_by":"sglang","root":%s,"parent":null,"max_model_len":%d}]}`,
-		quoted(c.Model), boot.Unix(), quoted(c.Model), c.Context))
+		quoted(c.Model), time.Now().Unix(), quoted(c.Model), c.Context))
 }
 
 func (w *Worker) loads(rw http.ResponseWriter, _ *http.Request) {

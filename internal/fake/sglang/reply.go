@@ -164,6 +164,7 @@ func (c *call) light(cfg actor.Config) {
 
 // answer sends a whole reply. A prefill that was asked to stream does so.
 func (c *call) answer(o outcome) {
+	c.free()
 	if o.text == "" {
 		o.text = actor.Text(o.ids)
 	}
@@ -414,6 +415,7 @@ func (c *call) end(o outcome) {
 		b = c.usage(b, o, true)
 		c.out.Event(append(b, '}'), false)
 	}
+	c.free()
 	c.out.Done()
 }
 

@@ -25,6 +25,14 @@ type call struct {
 	room *room
 	came time.Time
 	stop chan struct{} // closed by an abort
+	held []int         // pages
+	from *actor.Pages  // of this process
+}
+
+// free gives the request's pages back, once: before its end is said, so that who asks next finds them.
+func (c *call) free() {
+	c.from.Free(c.held)
+	c.held = nil
 }
 
 func (w *Worker) serve(rw http.ResponseWriter, r *http.Request, ep actor.Endpoint) {
@@ -46,7 +54,7 @@ func (w *Worker) serve(rw http.ResponseWriter, r *http.Request, ep actor.Endpoin
 		return
 	}
 	w.Requests.Add(1)
-	c := &call{w: w, out: out, lie: lie, ctx: r.Context(), came: time.Now(), stop: make(chan struct{})}
+	c := &call{w: w, out: out, lie: lie, ctx: r.Context(), came: time.Now(), stop: make(chan struct{}), from: w.Pages()}
 	d, err := w.ReadDoc(body)
 	if err != nil {
 		c.flat(http.StatusBadRequest, "Bad Request", "body: JSON decode error")
@@ -58,7 +66,7 @@ func (w *Worker) serve(rw http.ResponseWriter, r *http.Request, ep actor.Endpoin
 		c.flat(http.StatusBadRequest, "Bad Request", err.Error())
 		return
 	}
-	if c.q.MaxTokens < 0 {
+	if c.q.MaxTokens == actor.Unsaid {
 		c.q.MaxTokens = actor.DefaultMaxTokens
 		if ep == actor.Chat {
 			c.q.MaxTokens = min(512, cfg.Context-c.q.Prompt-1)
@@ -376,20 +384,18 @@ func (c *call) decode(cfg actor.Config) {
 		c.overOwnPool(cfg)
 		return
 	}
-	mine := w.Pages()
-	var pages []int
 	if !cfg.Light {
-		if pages = w.Take(c.ctx, mine.Need(q.Prompt+q.MaxTokens)); pages == nil {
+		if c.held = w.Take(c.ctx, c.from.Need(q.Prompt+q.MaxTokens)); c.held == nil {
 			c.flat(http.StatusInternalServerError, "500", c.transfer("no pages"))
 			return
 		}
-		defer func() { mine.Free(pages) }()
+		defer c.free()
 	}
 	if c.lie.Is(actor.Early) {
-		c.go_(cfg, pages, int32('\n'))
+		c.resume(cfg, int32('\n'))
 		return
 	}
-	r.reserve(pages, mine)
+	r.reserve(c.held, c.from)
 	patience := time.NewTimer(cfg.Patience)
 	defer patience.Stop()
 	select {
@@ -418,25 +424,24 @@ func (c *call) decode(cfg actor.Config) {
 	}
 	if c.lie != nil && (c.lie.Stale || c.lie.Is(actor.StalePages)) && !cfg.Light {
 		// What the transfer wrote goes elsewhere, and what lay there stays.
-		other := w.Take(c.ctx, len(pages))
-		if other != nil {
-			mine.Free(pages)
-			pages = other
+		if other := w.Take(c.ctx, len(c.held)); other != nil {
+			c.free()
+			c.held = other
 		}
 		first = '\n'
 	}
-	c.go_(cfg, pages, first)
+	c.resume(cfg, first)
 }
 
-// go_ generates from what lies in the pages.
-func (c *call) go_(cfg actor.Config, pages []int, first int32) {
+// resume generates from what lies in the pages.
+func (c *call) resume(cfg actor.Config, first int32) {
 	q := c.q
 	c.w.PromptTokens.Add(int64(q.Prompt))
 	if cfg.Light {
 		c.light(cfg)
 		return
 	}
-	c.generate(cfg, c.w.Pages().Read(pages, q.Prompt), c.room.owner, &first)
+	c.generate(cfg, c.from.Read(c.held, q.Prompt), c.room.owner, &first)
 }
 
 // alone serves a request on a worker that is not disaggregated.
@@ -457,16 +462,15 @@ func (c *call) alone(cfg actor.Config) {
 		c.light(cfg)
 		return
 	}
-	mine := w.Pages()
+	mine := c.from
 	owner := w.Arrive()
-	pages := w.Take(c.ctx, mine.Need(q.Prompt+q.MaxTokens))
-	if pages == nil {
+	if c.held = w.Take(c.ctx, mine.Need(q.Prompt+q.MaxTokens)); c.held == nil {
 		c.flat(http.StatusServiceUnavailable, "ServiceUnavailableError", "The request queue is full.")
 		return
 	}
-	defer mine.Free(pages)
+	defer c.free()
 	if c.lie == nil || !c.lie.Stale {
-		mine.Write(pages, q.IDs, owner)
+		mine.Write(c.held, q.IDs, owner)
 	}
-	c.generate(cfg, mine.Read(pages, q.Prompt), owner, nil)
+	c.generate(cfg, mine.Read(c.held, q.Prompt), owner, nil)
 }
