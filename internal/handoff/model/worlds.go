@@ -20,7 +20,7 @@ type Setting struct {
 	Without Guard // taken out
 	Faults  Fault
 	Leaks   bool   // look for foreign bytes that are read, and for nothing else; worlds with pages
-	Size    string // of worlds that come in sizes: see Sizes; "": the smallest
+	Size    string // of worlds that come in sizes; "": the smallest
 }
 
 // Outcome of an exploration.
@@ -141,14 +141,11 @@ type size struct {
 }
 
 var transferSizes = map[string]size{
-	"":               {2, [attempts]uint8{1, 2}},
-	"2 pages, 2+2":   {2, [attempts]uint8{2, 2}},
-	"3 pages, 2+2":   {3, [attempts]uint8{2, 2}},
-	"4 pages, 2+2":   {4, [attempts]uint8{2, 2}},
-	"2 pages, 1+1+1": {2, [attempts]uint8{1, 1, 1}},
-	"2 pages, 2+1+1": {2, [attempts]uint8{2, 1, 1}},
-	"1 page, 1+1+1":  {1, [attempts]uint8{1, 1, 1}},
-	"3 pages, 1+2+1": {3, [attempts]uint8{1, 2, 1}},
+	"":              {2, [attempts]uint8{1, 2}},
+	"2 pages, 2+2":  {2, [attempts]uint8{2, 2}},
+	"3 pages, 2+2":  {3, [attempts]uint8{2, 2}},
+	"4 pages, 2+2":  {4, [attempts]uint8{2, 2}},
+	"1 page, 1+1+1": {1, [attempts]uint8{1, 1, 1}},
 }
 
 // teller is a state that can be shown in a line.

@@ -223,16 +223,18 @@ func TestLargeConfigurations(t *testing.T) {
 	}
 	for _, name := range []string{"transfer", "one-sided"} {
 		w := worldOf(t, name)
-		for _, size := range []string{"", "1 page, 1+1+1", "2 pages, 2+2", "3 pages, 2+2", "4 pages, 2+2", "2 pages, 1+1+1", "2 pages, 2+1+1", "3 pages, 1+2+1"} {
+		for _, size := range []string{"", "2 pages, 2+2", "3 pages, 2+2", "4 pages, 2+2", "1 page, 1+1+1"} {
 			if name == "one-sided" && strings.Count(size, "+") > 1 {
-				continue
+				continue // it has two attempts
 			}
-			began := time.Now()
-			o := w.Explore(Setting{Faults: w.Faults, Size: size})
-			fmt.Printf("%-10s %-16s %10d states %11d steps depth %3d %8s %v\n", name, size, o.States, o.Steps, o.Depth, time.Since(began).Round(time.Second), o.Broken)
-			if o.Broken != nil {
-				t.Errorf("%s, %s: %v\n%s", name, size, o.Broken, o.Story)
-			}
+			t.Run(name+"/"+size, func(t *testing.T) {
+				began := time.Now()
+				o := w.Explore(Setting{Faults: w.Faults, Size: size})
+				fmt.Printf("%-10s %-16s %10d states %11d steps depth %3d %8s %v\n", name, size, o.States, o.Steps, o.Depth, time.Since(began).Round(time.Second), o.Broken)
+				if o.Broken != nil {
+					t.Errorf("%v\n%s", o.Broken, o.Story)
+				}
+			})
 		}
 	}
 }
