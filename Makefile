@@ -73,7 +73,7 @@ three: ## The tests that run gateway, prefill and decode as three processes, kil
 MODEL := models/SmolLM2-135M-Instruct.Q4_1.gguf
 .PHONY: model-check
 model-check: ## Explore the protocol's model in all its sizes (minutes; the quick part is in make test)
-	$(GO) test -count=1 -timeout 30m -run 'TestBothWays|TestEvery|TestLarge' ./internal/handoff/model -args -full
+	$(GO) test -count=1 -v -timeout 30m -run 'TestBothWays|TestEvery|TestLarge' ./internal/handoff/model -args -full
 
 .PHONY: spin
 spin: ## The Spin twin of the model: safety and liveness, a table (needs spin and gcc)
