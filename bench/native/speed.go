@@ -269,7 +269,8 @@ func (l load) crowdOn(ctx context.Context, f *trio.Fleet, seed uint64) (map[stri
 	}
 	wg.Wait()
 	if to.IsZero() {
-		return nil, fmt.Errorf("the streams ended before all had run for %d events together (%v)", l.crowded, errors.Join(errs[:]...))
+		errs[0] = errors.Join(errs[0], errEnded)
+		return nil, fmt.Errorf("the streams ended before all had run for %d events together: %w", l.crowded, errors.Join(errs[:]...))
 	}
 	tokens, all := 0.0, []float64(nil)
 	for _, r := range replies {
@@ -297,6 +298,9 @@ func (l load) tokens(text string) float64 {
 	}
 	return 1
 }
+
+// errEnded: a stream ended well, too soon.
+var errEnded = errors.New("max_tokens were too few, or the model ended its reply")
 
 func printSpeeds(got map[string][3][]float64) {
 	fmt.Printf("  %-32s %10s %10s   %-44s   %s\n", "", "release", "no guards", "guards cost: min, median, max [95% of median]", "A/A: the same, release against release")

@@ -119,8 +119,7 @@ func (f *Fleet) Stream(ctx context.Context, q Request, onEvent func()) (*Reply, 
 			break
 		}
 		if err != nil {
-			r.parse(events)
-			return r, err
+			return r, errors.Join(err, r.parse(events))
 		}
 		data, ok := bytes.CutPrefix(line, []byte("data: "))
 		if !ok {
