@@ -161,3 +161,9 @@ func TestMergeKeysWithoutEndTakeNoTime(t *testing.T) {
 		t.Errorf("took %s", d)
 	}
 }
+
+func TestMetricsBehindALogAreRead(t *testing.T) {
+	wantNodes(t, readLog(t, "n.log", lines(argsP, poolD, readyUp)+"# HELP x\nsglang:max_total_num_tokens{tp_rank=\"0\"} 100000.0\n"), "n sglang prefill pool 100000 context 1048576 page 64")
+	wantNodes(t, readLog(t, "n.log", lines("INFO 02-19 23:56:55 [k.py:2] Maximum concurrency for 2,048 tokens per request: 10.00x", `vllm:cache_config_info{block_size="16",num_gpu_blocks="64"} 1.0`)),
+		"n vllm  pool 1024 context 2048 page 16")
+}

@@ -111,10 +111,26 @@ func (s *logScan) line(b []byte, no int, cut, last bool) {
 	for len(rest) > 0 { // a list of answers, or a log whose line ends were lost, has several summaries in one line
 		part := rest[:nextSummary(rest)]
 		rest = rest[len(part):]
-		if s.sglang(st, part, at) || s.vllm(st, part, at) || s.events(st, part, at) {
+		if s.metric(st, part, at) || s.sglang(st, part, at) || s.vllm(st, part, at) || s.events(st, part, at) {
 			s.hits++
 		}
 	}
+}
+
+// metric reads a line of /metrics that was put behind a log.
+func (s *logScan) metric(st *stream, b []byte, at facts.Source) bool {
+	end := bytes.IndexAny(b[:min(len(b), 100)], "{ ")
+	switch {
+	case end < 0:
+		return false
+	case bytes.HasPrefix(b, []byte("sglang:")):
+		sglangMetric(s.current(st, "sglang").Node, string(b[len("sglang:"):end]), b, at)
+	case bytes.HasPrefix(b, []byte("vllm:")):
+		vllmMetric(s.current(st, "vllm").Node, string(b[len("vllm:"):end]), b, at)
+	default:
+		return false
+	}
+	return true
 }
 
 // summaries are the words of which a line has one each; a second one is another rank's or node's.
