@@ -61,7 +61,7 @@ func frames() []fault {
 		gone(abort, "stream", "the client hangs up; the gateway's abort to decode is lost", node.Decode, true, lose("abort", control, in)),
 		gone(abort, "grant", "the client hangs up; the gateway's abort to prefill is lost", node.Prefill, true, lose("abort", control, in)),
 		gone(abort, "attach", "the client hangs up; decode's abort to prefill is lost", node.Prefill, false, lose("abort", data, in)),
-		gone(abort, "manifest", "the client hangs up; prefill's abort to decode is lost", node.Prefill, false, lose("abort", data, out)),
+		gone(abort, "landing", "the client hangs up; prefill's abort to decode is lost", node.Prefill, false, lose("abort", data, out)),
 	}
 }
 

@@ -48,7 +48,7 @@ func faults() (all []fault) {
 }
 
 // budget of a fleet, in milliseconds: a request ends soon when what it waits for is lost.
-var budget = limits{deadline: 2500, settle: 2000, silence: 1500}
+var budget = limits{deadline: 3000, settle: 2000, silence: 1500}
 
 // RunMatrix runs the matrix. An error means that the drill itself could not be held; a cell that fails is in the result.
 func RunMatrix(ctx context.Context, o MatrixOptions) (m Matrix, err error) {
@@ -96,7 +96,7 @@ func (r *runner) fleet(ctx context.Context, without guard.Guard) (*trio, error) 
 		return r.x, nil
 	}
 	r.drop()
-	x, err := startTrio(ctx, r.program, without, budget)
+	x, err := startTrio(ctx, r.program, without, budget, usual)
 	if err == nil {
 		r.x = x
 		r.m.Fleets++

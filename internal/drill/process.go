@@ -27,17 +27,33 @@ type process struct {
 	in    io.WriteCloser
 	up    node.Reply
 	gone  chan struct{} // closed when it has ended
+	ended func()        // waits for the program's end
 	err   bytes.Buffer  // what it said on standard error; read it once gone
-	began time.Time
 
 	mu     sync.Mutex
 	nextID int
 	asked  map[int]chan node.Reply
 }
 
-// spawn starts a node and waits until it is up. pipe is where it puts its events.
+// spawn starts a node and waits until it is up. pipe is where it puts its events. Without a program it is one of this process's
+// goroutines, and cannot be killed.
 func spawn(ctx context.Context, program []string, cfg node.Config, pipe *os.File) (*process, error) {
-	p := &process{cfg: cfg, gone: make(chan struct{}), asked: map[int]chan node.Reply{}, began: time.Now()}
+	p := &process{cfg: cfg, gone: make(chan struct{}), asked: map[int]chan node.Reply{}}
+	if program == nil {
+		in, toIn := io.Pipe()
+		fromOut, out := io.Pipe()
+		p.in, p.ended = toIn, func() {}
+		go func() {
+			err := node.Run(in, out, pipe)
+			if err != nil {
+				p.err.WriteString(err.Error())
+			}
+			in.Close()
+			out.Close()
+		}()
+		return p, p.meet(ctx, fromOut)
+	}
+	p.ended = func() { _ = p.cmd.Wait() } // how it ended is in ProcessState
 	p.cmd = exec.Command(program[0], program[1:]...)
 	p.cmd.Stderr = &p.err
 	p.cmd.ExtraFiles = []*os.File{pipe}
@@ -53,21 +69,26 @@ func spawn(ctx context.Context, program []string, cfg node.Config, pipe *os.File
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}
+	return p, p.meet(ctx, out)
+}
+
+// meet tells the node what to be, and waits until it is.
+func (p *process) meet(ctx context.Context, out io.Reader) error {
 	first := make(chan node.Reply, 1)
 	p.asked[0] = first
 	go p.read(out)
-	if err := json.NewEncoder(p.in).Encode(cfg); err != nil {
+	if err := json.NewEncoder(p.in).Encode(p.cfg); err != nil {
 		p.kill()
-		return nil, err
+		return err
 	}
 	select {
 	case p.up = <-first:
-		return p, nil
+		return nil
 	case <-p.gone:
-		return nil, fmt.Errorf("drill: %s did not come up: %s", cfg.Kind, bytes.TrimSpace(p.err.Bytes()))
+		return fmt.Errorf("drill: %s did not come up: %s", p.cfg.Kind, bytes.TrimSpace(p.err.Bytes()))
 	case <-ctx.Done():
 		p.kill()
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
 }
 
@@ -87,7 +108,7 @@ func (p *process) read(out io.Reader) {
 			c <- r
 		}
 	}
-	_ = p.cmd.Wait() // how it ended is in ProcessState
+	p.ended()
 	close(p.gone)
 }
 
@@ -126,13 +147,25 @@ func (p *process) alive() bool {
 	}
 }
 
-func (p *process) pid() int { return p.cmd.Process.Pid }
+func (p *process) pid() int {
+	if p.cmd == nil {
+		return os.Getpid()
+	}
+	return p.cmd.Process.Pid
+}
 
-func (p *process) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
+func (p *process) signal(s syscall.Signal) {
+	if p.cmd != nil {
+		_ = p.cmd.Process.Signal(s)
+	}
+}
 
 // kill ends it at once and waits.
 func (p *process) kill() {
 	p.signal(syscall.SIGKILL)
+	if p.cmd == nil {
+		p.in.Close()
+	}
 	<-p.gone
 }
 

@@ -120,6 +120,13 @@ func (r *relay) pump(from, to net.Conn, way int) {
 	}
 }
 
+// live is how many connections there are.
+func (r *relay) live() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.conns) / 2
+}
+
 // sever resets every connection and takes no new one until mend.
 func (r *relay) sever() int { return r.drop(true) }
 

@@ -23,6 +23,7 @@ type trio struct {
 	seed    [32]byte
 	without guard.Guard
 	limits  limits
+	sizes   sizes
 
 	events                            *events
 	validator                         *validate.Validator
@@ -35,9 +36,14 @@ type trio struct {
 // limits of a fleet, in milliseconds.
 type limits struct{ deadline, settle, silence int }
 
-// startTrio starts a fleet. program is what runs a node.
-func startTrio(ctx context.Context, program []string, without guard.Guard, l limits) (_ *trio, err error) {
-	x := &trio{program: program, without: without, limits: l}
+// sizes of a fleet's pools and contexts, in tokens. Prefill's pool is smaller than decode's, and the liar's than both, as in the incident.
+type sizes struct{ prefill, decode, liar, context, decodeContext int }
+
+var usual = sizes{prefill: contextLen, decode: decodePool, liar: prefillPool, context: contextLen, decodeContext: contextLen}
+
+// startTrio starts a fleet. program is what runs a node; nil: all of them are in this process.
+func startTrio(ctx context.Context, program []string, without guard.Guard, l limits, z sizes) (_ *trio, err error) {
+	x := &trio{program: program, without: without, limits: l, sizes: z}
 	if _, err := rand.Read(x.seed[:]); err != nil {
 		return nil, err
 	}
@@ -72,7 +78,7 @@ func startTrio(ctx context.Context, program []string, without guard.Guard, l lim
 }
 
 func (x *trio) config(kind string) node.Config {
-	c := node.Config{Kind: kind, Seed: x.seed, Listen: "127.0.0.1:0", Context: contextLen, KVTokens: contextLen,
+	c := node.Config{Kind: kind, Seed: x.seed, Listen: "127.0.0.1:0", Context: x.sizes.context, KVTokens: x.sizes.prefill,
 		Deadline: x.limits.deadline, Settle: x.limits.settle, Silence: x.limits.silence}
 	if x.without != 0 {
 		c.Without = x.without.String()
@@ -93,7 +99,7 @@ func (x *trio) startPrefill(ctx context.Context) (err error) {
 
 func (x *trio) startDecode(ctx context.Context) (err error) {
 	c := x.config(node.Decode)
-	c.KVTokens, c.Data, c.Advertise = decodePool, "127.0.0.1:0", x.data.addr()
+	c.KVTokens, c.Context, c.Data, c.Advertise = x.sizes.decode, x.sizes.decodeContext, "127.0.0.1:0", x.data.addr()
 	if x.decode, err = x.spawn(ctx, c); err == nil {
 		x.toDecode.point(x.decode.up.Addr)
 		x.data.point(x.decode.up.Data)
@@ -103,7 +109,7 @@ func (x *trio) startDecode(ctx context.Context) (err error) {
 
 func (x *trio) startLiar(ctx context.Context) (err error) {
 	c := x.config(node.Liar)
-	c.KVTokens, c.Claims = prefillPool, contextLen
+	c.KVTokens, c.Claims = x.sizes.liar, max(contextLen, x.sizes.decodeContext)
 	if x.liar, err = x.spawn(ctx, c); err == nil {
 		x.toLiar.point(x.liar.up.Addr)
 	}

@@ -53,6 +53,10 @@ func (a *lying) run() {
 		a.outcome(verdict.Of(verdict.PeerLost, verdict.Prefill, "the lying prefill got no grant"), 0, [32]byte{}, [32]byte{})
 		return
 	}
+	if a.lie == RefusedInEngine || a.lie == RefusedInManifest {
+		a.refuse(d)
+		return
+	}
 	tokens := a.tokens
 	if a.lie.placeholder() {
 		tokens = tokens[:1] // BOS: what the engine of the incident ran in place of the prompt
@@ -89,6 +93,26 @@ func (a *lying) attach() (*data, wire.Grant, error) {
 	case <-a.ctx.Done():
 		return nil, wire.Grant{}, errNoGrant
 	}
+}
+
+// refuse says that the prompt is over the pool, as prefill's engine would.
+func (a *lying) refuse(d *data) {
+	own := capacity.Node(a.l.honest())
+	v := verdict.TooLong(verdict.Prefill, int(a.plan.PromptTokens), 0, false, own.Tokens, own.Setter)
+	if a.lie == RefusedInEngine {
+		f := wire.Abort{Attempt: a.plan.Attempt, Verdict: v}
+		f.MAC = a.key.Sum(mac.AbortFromPrefill, 0, wire.Authenticated(f))
+		_ = d.conn.Send(f)
+	} else {
+		m := wire.Manifest{Attempt: a.plan.Attempt, Digest: a.plan.Digest, Root: wire.RootOf([]mac.Tag(nil)), Verdict: v}
+		m.MAC = a.key.Sum(mac.Manifest, 0, wire.Authenticated(m))
+		e := wire.End{Attempt: a.plan.Attempt}
+		e.MAC = a.key.Sum(mac.End, 0, wire.Authenticated(e))
+		_ = d.conn.Send(m)
+		_ = d.conn.Send(e)
+		<-a.ctx.Done() // the gateway hears it from decode
+	}
+	a.outcome(v, 0, [32]byte{}, [32]byte{})
 }
 
 // sink collects what the engine computed.

@@ -156,22 +156,27 @@ func (l *Liar) accept() {
 	}
 }
 
-// facts are honest about the pool unless the lie needs otherwise.
-func (l *Liar) facts() wire.Facts {
-	l.mu.Lock()
-	lie := l.lie
-	l.mu.Unlock()
-	f := capacity.Facts{Name: l.cfg.Name, Engine: "native", Version: "drill", Role: capacity.Prefill, PoolTokens: l.cfg.KVTokens,
-		PageSize: l.cfg.PageTokens, Context: l.cfg.Context, DType: "f16", Model: l.cfg.Model.Config().Name, Boot: l.boot.String()}
-	if lie.overstates() {
-		f.PoolTokens = l.cfg.Claims
-	}
-	f, err := capacity.CheckStart(f, true) // as a worker told to serve the smaller limit
+// honest are facts about what it has.
+func (l *Liar) honest() capacity.Facts {
+	f, err := capacity.CheckStart(capacity.Facts{Name: l.cfg.Name, Engine: "native", Version: "drill", Role: capacity.Prefill, PoolTokens: l.cfg.KVTokens,
+		PageSize: l.cfg.PageTokens, Context: l.cfg.Context, DType: "f16", Model: l.cfg.Model.Config().Name, Boot: l.boot.String()}, true) // as a worker told to serve the smaller limit
 	if err != nil {
 		panic(err)
 	}
 	fp := l.cfg.Model.Fingerprint()
 	f.Fingerprint = fmt.Sprintf("%x", fp)
+	return f
+}
+
+// facts are honest about the pool unless the lie needs otherwise.
+func (l *Liar) facts() wire.Facts {
+	l.mu.Lock()
+	lie := l.lie
+	l.mu.Unlock()
+	f := l.honest()
+	if lie.overstates() {
+		f.PoolTokens, f.Context = l.cfg.Claims, max(l.cfg.Context, l.cfg.Claims)
+	}
 	b, _ := json.Marshal(f)
 	return wire.Facts{JSON: b}
 }

@@ -53,6 +53,11 @@ const (
 	// OtherShape says in its hello that its pages have another shape, OtherDType that its model is another.
 	OtherShape Lie = "other-page-shape"
 	OtherDType Lie = "other-dtype"
+
+	// RefusedInEngine and RefusedInManifest lie about the pool alone: the prompt is over it, and they say so, from the engine by an abort
+	// and an outcome, or in the closing statement and nowhere else.
+	RefusedInEngine   Lie = "refused-in-engine"
+	RefusedInManifest Lie = "refused-in-manifest"
 )
 
 // Lies in the order in which a drill tells them.
@@ -62,7 +67,7 @@ func Lies() []Lie {
 
 // More are the lies that the matrix of fault classes tells beside those of the incident.
 func More() []Lie {
-	return []Lie{OtherManifest, Replayed, Guessed, Doubled, ManifestFirst, HalfPages, SwappedKV, OtherShape, OtherDType}
+	return []Lie{OtherManifest, Replayed, Guessed, Doubled, ManifestFirst, HalfPages, SwappedKV, OtherShape, OtherDType, RefusedInEngine, RefusedInManifest}
 }
 
 // Parse finds a lie by name.

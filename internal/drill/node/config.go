@@ -87,6 +87,7 @@ type Rule struct {
 	Times int    `json:"times"`          // 0: lost, 2: doubled
 	Skip  int    `json:"skip,omitzero"`  // frames that pass first
 	Most  int    `json:"most,omitzero"`  // frames that it acts on; 0: all
+	Claim int    `json:"claim,omitzero"` // facts: tokens that they say fit
 	Delay int    `json:"delay,omitzero"` // milliseconds that the frame, and what is behind it, waits
 }
 

@@ -1,9 +1,12 @@
 package node
 
 import (
+	"encoding/json"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/sluicekv/sluice/internal/capacity"
 	"github.com/sluicekv/sluice/internal/wire"
 )
 
@@ -28,7 +31,7 @@ func (r *frames) count() int {
 }
 
 // filter is a worker.FrameFilter. The first rule that fits decides.
-func (r *frames) filter(m wire.Medium, out bool, f wire.Frame) int {
+func (r *frames) filter(m wire.Medium, out bool, f wire.Frame) []wire.Frame {
 	r.mu.Lock()
 	for i, rule := range r.rules {
 		if rule.Kind != f.Kind().String() || rule.Data != (m == wire.Data) || rule.Out != out {
@@ -44,8 +47,26 @@ func (r *frames) filter(m wire.Medium, out bool, f wire.Frame) int {
 		}
 		r.mu.Unlock()
 		time.Sleep(time.Duration(rule.Delay) * time.Millisecond) // the fault itself
-		return rule.Times
+		if facts, ok := f.(wire.Facts); ok && rule.Claim > 0 {
+			return []wire.Frame{claim(facts, rule.Claim)}
+		}
+		return slices.Repeat([]wire.Frame{f}, rule.Times)
 	}
 	r.mu.Unlock()
-	return 1
+	return []wire.Frame{f}
+}
+
+// claim makes a worker's facts say that so many tokens fit.
+func claim(f wire.Facts, tokens int) wire.Facts {
+	var facts capacity.Facts
+	if err := json.Unmarshal(f.JSON, &facts); err != nil {
+		panic("drill: a worker's own facts do not parse: " + err.Error())
+	}
+	facts.PoolTokens, facts.Context = max(facts.PoolTokens, tokens), max(facts.Context, tokens)
+	b, err := json.Marshal(facts)
+	if err != nil {
+		panic("drill: facts do not marshal: " + err.Error())
+	}
+	f.JSON = b
+	return f
 }

@@ -56,7 +56,7 @@ func TestRulesActOnTheFramesThatTheyName(t *testing.T) {
 		{wire.Control, true, wire.Abort{}, 1}, {wire.Control, false, wire.Abort{}, 1}, {wire.Data, true, wire.Abort{}, 1}, {wire.Control, true, wire.Abort{}, 0},
 		{wire.Control, true, wire.Abort{}, 1}, {wire.Data, false, wire.PageHeader{}, 2}, {wire.Data, true, wire.PageHeader{}, 1},
 	} {
-		if got := r.filter(c.m, c.out, c.f); got != c.want {
+		if got := len(r.filter(c.m, c.out, c.f)); got != c.want {
 			t.Errorf("frame %d passes %d times, want %d", i, got, c.want)
 		}
 	}

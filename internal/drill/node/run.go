@@ -153,7 +153,7 @@ func (n *node) start() (Reply, error) {
 	switch n.cfg.Kind {
 	case Prefill, Decode:
 		cfg := worker.Config{Version: "drill", Name: n.cfg.Kind, Role: capacity.Role(n.cfg.Kind), Listen: n.cfg.Listen, Data: n.cfg.Data, Advertise: n.cfg.Advertise,
-			Model: m, PageTokens: PageTokens, KVTokens: n.cfg.KVTokens, Context: n.cfg.Context, Threads: 1, Identity: ids[n.cfg.Kind], Fleet: keys,
+			Model: m, PageTokens: PageTokens, KVTokens: n.cfg.KVTokens, Context: n.cfg.Context, ServeSmaller: true, Threads: 1, Identity: ids[n.cfg.Kind], Fleet: keys,
 			Log: logger, Trace: n.rec, Frames: n.frames.filter}
 		if n.worker, err = worker.New(cfg); err != nil {
 			return Reply{}, err
