@@ -184,7 +184,7 @@ func tokenize(ctx context.Context, w *foreign.Node, body jsonedit.Body) (int, er
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusMethodNotAllowed || resp.StatusCode == http.StatusUnauthorized {
-		io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
+		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
 		return 0, errCannotCount
 	}
 	// The answer lists the tokens after their count, or before it: all of it is read, some ten bytes a token.

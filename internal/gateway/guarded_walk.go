@@ -225,7 +225,6 @@ type guardedLeg struct {
 	said    []objection
 	how     web.Ending
 	eject   bool
-	proof   string
 	begun   time.Time
 	came    time.Time // the first content
 	held    time.Duration

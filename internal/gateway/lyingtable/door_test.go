@@ -214,7 +214,7 @@ func TestWhatClientsGet(t *testing.T) {
 			t.Fatal(err)
 		}
 		resp.Body.Close()
-		if resp.StatusCode != 404 {
+		if resp.StatusCode != http.StatusNotFound {
 			t.Errorf("%s: %d", path, resp.StatusCode)
 		}
 	}

@@ -71,7 +71,7 @@ func abort(ctx context.Context, a web.Asked) {
 	}
 	resp, err := n.Transport.RoundTrip(r.WithContext(ctx))
 	if err == nil {
-		io.Copy(io.Discard, io.LimitReader(resp.Body, 4096))
+		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 4096))
 		resp.Body.Close()
 	}
 }

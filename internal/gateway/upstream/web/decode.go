@@ -131,7 +131,7 @@ func (r *Run) readStream(body io.Reader) error {
 	for {
 		e, err := in.Next()
 		switch {
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			// The stream ended between two events, without its mark.
 			r.sayEnd(&s)
 			r.broke(nil, "decode's stream ended without its end mark")

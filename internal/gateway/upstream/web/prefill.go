@@ -1,6 +1,7 @@
 package web
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"time"
@@ -106,7 +107,7 @@ func readWhole(resp *http.Response, most int) ([]byte, error) {
 		switch {
 		case len(b) > most:
 			return nil, errTooLong
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return b, nil
 		case err != nil:
 			return nil, err

@@ -26,7 +26,6 @@ type Run struct {
 	end    Ending
 	spoke  bool // decode sent content
 	handed bool // decode was asked
-	refuse bool // prefill said no, or handed nothing over
 	live   int  // legs whose goroutine runs
 	quiet  func()
 	settle *time.Timer
