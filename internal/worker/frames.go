@@ -1,14 +1,11 @@
 package worker
 
-import (
-	"slices"
+import "github.com/sluicekv/sluice/internal/wire"
 
-	"github.com/sluicekv/sluice/internal/wire"
-)
-
-// FrameFilter says how often a frame of a worker's links passes: 0 loses it, 1 is a network, 2 doubles it. out is true for frames that
-// the worker sends. It is called by the links' readers and writers, and may block to hold what is behind the frame back.
-type FrameFilter func(m wire.Medium, out bool, f wire.Frame) int
+// FrameFilter says what passes in a frame's place on a worker's links: nothing loses it, the frame itself is a network, the frame twice
+// doubles it. A page is passed as its header, and keeps its payload. out is true for frames that the worker sends. It is called
+// by the links' readers and writers, and may block to hold what is behind the frame back.
+type FrameFilter func(m wire.Medium, out bool, f wire.Frame) []wire.Frame
 
 // lossyControl and lossyData are links with a filter on them: for drills, which set Config.Frames. Nothing else does.
 type lossyControl struct {
@@ -18,8 +15,8 @@ type lossyControl struct {
 }
 
 func (l *lossyControl) Send(f wire.Frame) (err error) {
-	for range l.filter(wire.Control, true, f) {
-		if err = l.controlLink.Send(f); err != nil {
+	for _, g := range l.filter(wire.Control, true, f) {
+		if err = l.controlLink.Send(g); err != nil {
 			return err
 		}
 	}
@@ -32,7 +29,7 @@ func (l *lossyControl) Recv() (wire.Frame, error) {
 		if err != nil {
 			return nil, err
 		}
-		l.again = slices.Repeat([]wire.Frame{f}, l.filter(wire.Control, false, f))
+		l.again = l.filter(wire.Control, false, f)
 	}
 	f := l.again[0]
 	l.again = l.again[1:]
@@ -41,17 +38,14 @@ func (l *lossyControl) Recv() (wire.Frame, error) {
 
 type lossyData struct {
 	dataLink
-	filter FrameFilter
-	again  int // times that last is still to be received
-	last   struct {
-		f       wire.Frame
-		payload []byte // in the caller's staging, which nobody has written since
-	}
+	filter  FrameFilter
+	again   []wire.Frame // to be received next; of the reader alone
+	payload []byte       // of the last page, in the caller's staging, which nobody has written since
 }
 
 func (l *lossyData) Send(f wire.Frame) (err error) {
-	for range l.filter(wire.Data, true, f) {
-		if err = l.dataLink.Send(f); err != nil {
+	for _, g := range l.filter(wire.Data, true, f) {
+		if err = l.dataLink.Send(g); err != nil {
 			return err
 		}
 	}
@@ -59,8 +53,8 @@ func (l *lossyData) Send(f wire.Frame) (err error) {
 }
 
 func (l *lossyData) SendPage(h wire.PageHeader, payload []byte) (err error) {
-	for range l.filter(wire.Data, true, h) {
-		if err = l.dataLink.SendPage(h, payload); err != nil {
+	for _, g := range l.filter(wire.Data, true, h) {
+		if err = l.dataLink.SendPage(g.(wire.PageHeader), payload); err != nil {
 			return err
 		}
 	}
@@ -68,16 +62,20 @@ func (l *lossyData) SendPage(h wire.PageHeader, payload []byte) (err error) {
 }
 
 func (l *lossyData) Recv(staging []byte) (wire.Frame, []byte, error) {
-	for l.again == 0 {
+	for len(l.again) == 0 {
 		f, payload, err := l.dataLink.Recv(staging)
 		if err != nil {
 			return nil, nil, err
 		}
-		l.last.f, l.last.payload = f, payload
+		l.payload = payload
 		l.again = l.filter(wire.Data, false, f)
 	}
-	l.again--
-	return l.last.f, l.last.payload, nil
+	f := l.again[0]
+	l.again = l.again[1:]
+	if _, page := f.(wire.PageHeader); !page {
+		return f, nil, nil
+	}
+	return f, l.payload, nil
 }
 
 func (w *Worker) filteredControl(l controlLink) controlLink {
