@@ -73,22 +73,24 @@ func (e *Engine) Start(a upstream.Attempt, quiet func()) upstream.Run {
 		wake: make(chan struct{}, 1), prompt: a.IDs, quiet: quiet, began: time.Now(),
 	}
 	rand.Read(r.macKey[:])
+	// One critical section from the first Attach: a link that is lost meanwhile is heard by a machine that exists.
+	r.mu.Lock()
 	for l, s := range r.sessions {
 		if s.Attach(r.plan.Attempt, leg{r, legs.Leg(l)}) != nil {
 			// Nothing was asked of anyone.
 			r.events = append(r.events, legs.LegLost{Leg: legs.Leg(l), Reason: fmt.Sprintf("the control link to %s %s ended", legs.Leg(l), s.Name())})
 			r.report.Settled = true
-			r.leave(quiet)
 			r.quiet = nil
+			r.mu.Unlock()
+			r.leave(quiet)
 			return r
 		}
 	}
-	r.do(func() {
-		machine, out := handoff.NewGateway(r.plan.PromptTokens)
-		r.machine = machine
-		r.trace = trace.Begin(e.Trace, 0, trace.Gateway, r.plan.Attempt, r.plan.PromptTokens, 0, uint8(machine.State), machine.Digest())
-		r.perform(out)
-	})
+	machine, out := handoff.NewGateway(r.plan.PromptTokens)
+	r.machine = machine
+	r.trace = trace.Begin(e.Trace, 0, trace.Gateway, r.plan.Attempt, r.plan.PromptTokens, 0, uint8(machine.State), machine.Digest())
+	r.perform(out)
+	r.finish()
 	return r
 }
 
@@ -124,6 +126,11 @@ func (r *Run) do(f func()) {
 		return // given up on, or quiet: nobody listens
 	}
 	f()
+	r.finish()
+}
+
+// finish ends a critical section: see do.
+func (r *Run) finish() {
 	var quiet func()
 	if r.machine.State == handoff.GatewayQuiet {
 		quiet, r.quiet = r.quiet, nil
