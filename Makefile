@@ -41,7 +41,7 @@ fuzz: ## Every fuzz target for FUZZTIME (default 10s) each
 
 .PHONY: lint
 lint: ## golangci-lint, pinned in tools/go.mod
-	$(GO) tool -modfile=tools/go.mod golangci-lint run ./...
+	$(GO) tool -modfile=tools/go.mod golangci-lint run --allow-parallel-runners ./...
 
 .PHONY: vuln
 vuln: ## govulncheck (needs the public vulnerability database, so it is not part of CI)
