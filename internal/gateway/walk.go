@@ -135,7 +135,6 @@ func (x *walk) prepare() (v verdict.Verdict, param string) {
 	if refusal != nil {
 		return refusal.Verdict, refusal.Param
 	}
-	body = nil
 	if v = x.chooseModel(req); v.IsZero() {
 		x.bind()
 		if v = x.await(x.ready); v.IsZero() {
