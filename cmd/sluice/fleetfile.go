@@ -123,7 +123,7 @@ func (m *modelEntry) checkNative() error {
 		}
 		addr, err := nativeAddr(w.URL)
 		if err != nil {
-			return fmt.Errorf("worker %d: %v", j, err)
+			return fmt.Errorf("worker %d: %w", j, err)
 		}
 		w.URL = addr
 	}

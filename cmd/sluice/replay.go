@@ -1,7 +1,6 @@
 package main
 
 import (
-	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -19,7 +18,7 @@ func newReplayCommand() *cobra.Command {
 the same state. Prints "valid N/N", or the line that is wrong and why, and exits with 1.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			var in io.Reader = c.InOrStdin()
+			in := c.InOrStdin()
 			if args[0] != "-" {
 				f, err := os.Open(args[0])
 				if err != nil {

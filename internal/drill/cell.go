@@ -107,7 +107,7 @@ func (x *trio) prepare(ctx context.Context, rng *rand.Rand, through string) (*sc
 		}
 	}
 	if err != nil || r.status != 200 || !strings.Contains(r.text, s.code) {
-		return nil, fmt.Errorf("drill: positive control: A's own prompt was answered %d %q %s (%v)", r.status, r.text, r.message, err)
+		return nil, fmt.Errorf("drill: positive control: A's own prompt was answered %d %q %s (%v)", r.status, r.text, r.message, err) //nolint:errorlint // err may be nil
 	}
 	if _, _, _, err := x.settled(ctx, settleLimit); err != nil {
 		return nil, err

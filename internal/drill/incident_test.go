@@ -24,9 +24,6 @@ var stops = map[liar.Lie]guard.Guard{
 	liar.Late:         guard.Gate,
 }
 
-// leaks are the lies that put A's text into B's reply when every guard is out.
-var leaks = []liar.Lie{liar.Placeholder, liar.Overstated, liar.Silent, liar.OtherAttempt, liar.Late}
-
 func TestEveryLieIsStoppedByANamedGuard(t *testing.T) {
 	r, err := Incident(t.Context(), Options{Seed: 1, Sets: []guard.Guard{guard.All}})
 	if err != nil {

@@ -10,6 +10,9 @@ import (
 	"github.com/sluicekv/sluice/internal/guard"
 )
 
+// leaks are the lies that put A's text into B's reply when every guard is out.
+var leaks = []liar.Lie{liar.Placeholder, liar.Overstated, liar.Silent, liar.OtherAttempt, liar.Late}
+
 // Both directions: with one guard left on, each guard that can stop a lie does so under its own name, and the others let it
 // through; with none, B's reply has A's code.
 func TestEachGuardAloneStopsWhatItCan(t *testing.T) {

@@ -49,7 +49,7 @@ func Control(f *Fleet, pairs []*Pair) http.Handler {
 			}
 		}
 		rw.Header().Set("Content-Type", "application/json")
-		json.NewEncoder(rw).Encode(state)
+		_ = json.NewEncoder(rw).Encode(state)
 	})
 	mux.HandleFunc("POST /lie", func(rw http.ResponseWriter, r *http.Request) {
 		l, err := actor.ParseLie(r.FormValue("tell"))

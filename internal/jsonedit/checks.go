@@ -32,15 +32,6 @@ func wholeFrom(least int64) check {
 	}
 }
 
-func kinds(want ...Kind) check {
-	return func(_ *Doc, v Value) no {
-		if k := v.Kind(); k != Null && !slices.Contains(want, k) {
-			return invalid("must be %s, not %s", want[0], k)
-		}
-		return no{}
-	}
-}
-
 // only lets a value pass in one of the given spellings: any other would change what the gateway checks.
 func only(why string, spellings ...string) check {
 	return func(_ *Doc, v Value) no {

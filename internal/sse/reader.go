@@ -57,7 +57,7 @@ func (r *Reader) next() (ev Event, err error) {
 	for {
 		line, err := r.readLine(r.bound - read)
 		if err != nil {
-			if err == io.EOF && read > 0 {
+			if errors.Is(err, io.EOF) && read > 0 {
 				err = ErrTruncated
 			}
 			return Event{}, err

@@ -165,7 +165,7 @@ func TestEchoSeesAForeignPage(t *testing.T) {
 		ids := []int32{recall.BOS}
 		// The planted line fills the page with ordinal 1 alone.
 		for _, c := range fmt.Sprintf("%-15s%-16s%-32scode is ", "A text of ours:", "code is "+code, "and more text that says nothing.") {
-			ids = append(ids, int32(c))
+			ids = append(ids, c)
 		}
 		return ids
 	}

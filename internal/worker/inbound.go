@@ -153,7 +153,7 @@ func (in *inbound) stray() error {
 // landLate is what happens without a gate: the frame of a settled attempt is written where its old tag points.
 func (in *inbound) landLate(h wire.PageHeader, payload []byte) {
 	if _, p, was := in.w.table.find(h.Attempt); was && p.lease != nil {
-		p.lease.Land(int(h.Ordinal), h.Tag, payload, p.key, mac.Tag(h.MAC))
+		_ = p.lease.Land(int(h.Ordinal), h.Tag, payload, p.key, mac.Tag(h.MAC))
 	}
 }
 

@@ -192,9 +192,9 @@ func TestAnUnreachableDecodeIsNamed(t *testing.T) {
 	r := newRig(t)
 	d := r.door("g0")
 	for name, o := range map[string]planOption{
-		"nobody":        func(p *admission.Plan) { p.Decode.Data = "127.0.0.1:1" },
-		"another key":   func(p *admission.Plan) { p.Decode.Key = r.ids["p1"].Key() },
-		"not an adress": func(p *admission.Plan) { p.Decode.Data = "nowhere" },
+		"nobody":         func(p *admission.Plan) { p.Decode.Data = "127.0.0.1:1" },
+		"another key":    func(p *admission.Plan) { p.Decode.Key = r.ids["p1"].Key() },
+		"not an address": func(p *admission.Plan) { p.Decode.Data = "nowhere" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := d.call(needle("LOST", 100), o)

@@ -201,8 +201,9 @@ func (l *outlink) tell(a *prefillAttempt, err error) {
 	case brokeWire(err) || errors.Is(err, errStrays):
 		a.step(violationOf(err), because{detail: err.Error()})
 	default:
-		_, never := err.(unreached)
-		a.step(handoff.PeerLost{From: handoff.DecodeLeg}, because{detail: err.Error(), unreached: never})
+		var never unreached
+		is := errors.As(err, &never)
+		a.step(handoff.PeerLost{From: handoff.DecodeLeg}, because{detail: err.Error(), unreached: is})
 	}
 }
 

@@ -116,7 +116,7 @@ func (m mutant) apply(dir string) (undo func(), err error) {
 	if err := os.WriteFile(file, []byte(strings.Replace(string(b), m.old, m.new, 1)), 0o644); err != nil {
 		return nil, err
 	}
-	return func() { os.WriteFile(file, b, 0o644) }, nil
+	return func() { _ = os.WriteFile(file, b, 0o644) }, nil
 }
 
 var (

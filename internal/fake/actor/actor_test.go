@@ -3,6 +3,7 @@ package actor
 import (
 	"testing"
 
+	"github.com/sluicekv/sluice/internal/jsonedit"
 	"github.com/sluicekv/sluice/internal/llm/recall"
 )
 
@@ -31,7 +32,7 @@ func TestCopierContinuesTheLongestMatch(t *testing.T) {
 			if s.Owner != 1 {
 				t.Errorf("%q: owner %d", c.text, s.Owner)
 			}
-			got += string(rune(s.Token))
+			got += string(s.Token)
 		}
 		if got != c.want {
 			t.Errorf("%q: %q, want %q", c.text, got, c.want)
@@ -45,7 +46,7 @@ func TestCopierContinuesTheLongestMatch(t *testing.T) {
 func TestCopierRepeatsOthers(t *testing.T) {
 	slots := []Slot{{recall.BOS, 2}}
 	for _, c := range "The code of another tenant is 4711. " {
-		slots = append(slots, Slot{int32(c), 9})
+		slots = append(slots, Slot{c, 9})
 	}
 	slots = append(slots, Slot{'\n', 2})
 	k := NewCopier(slots, 2)
@@ -121,6 +122,21 @@ func TestSpeechHoldsHalfCharacters(t *testing.T) {
 	}
 	if got := Text([]int32{0xe5, 0xa4, recall.EOS, 'x'}); got != "\ufffdx" && got != "\ufffd\ufffdx" {
 		t.Errorf("%q", got)
+	}
+}
+
+func TestTwoParsersAreCompared(t *testing.T) {
+	d, no := jsonedit.Read([]byte(`{"a":1,"b":2}`), nil)
+	if no != nil {
+		t.Fatal(no)
+	}
+	if err := sameToOthers(d, []byte(`{"a":1,"b":2}`)); err != nil {
+		t.Error(err)
+	}
+	for _, other := range []string{`{"a":1,"b":3}`, `{"a":1}`, `{"a":1,"b":2,"c":3}`, `{"a":1`} {
+		if sameToOthers(d, []byte(other)) == nil {
+			t.Errorf("%s reads the same", other)
+		}
 	}
 }
 

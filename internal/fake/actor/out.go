@@ -100,7 +100,7 @@ func (o *Out) slowly() {
 var bomb = sync.OnceValue(func() []byte {
 	var one bytes.Buffer
 	z, _ := gzip.NewWriterLevel(&one, gzip.BestCompression)
-	z.Write(bytes.Repeat([]byte{' '}, 16<<20))
+	_, _ = z.Write(bytes.Repeat([]byte{' '}, 16<<20))
 	z.Close()
 	return bytes.Repeat(one.Bytes(), 64)
 })

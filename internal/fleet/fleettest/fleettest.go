@@ -5,7 +5,6 @@ package fleettest
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net"
 	"sync"
 	"testing"
@@ -454,7 +453,7 @@ func Until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal(fmt.Sprintf("never happened: %s", what))
+			t.Fatalf("never happened: %s", what)
 		}
 	}
 }

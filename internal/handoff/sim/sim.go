@@ -56,7 +56,6 @@ type frame struct {
 	payload []byte
 	state   handoff.ManifestSeen
 	root    [32]byte
-	macs    int
 }
 
 // lane is one attempt, and what is on its way between its ends.

@@ -133,7 +133,7 @@ func (w *Window) Revoke() error {
 	var st unix.Stat_t
 	if err := unix.Fstat(w.fd, &st); err != nil || st.Size != int64(w.size()) {
 		w.state = fenced
-		return fmt.Errorf("%w: it has %d bytes, the grant is for %d (%v)", ErrHostile, st.Size, w.size(), err)
+		return fmt.Errorf("%w: it has %d bytes, the grant is for %d (%v)", ErrHostile, st.Size, w.size(), err) //nolint:errorlint // err may be nil
 	}
 	// Private: older kernels take a shared mapping of a sealed file for one that might be made writable. Nothing can be written, so both are the same bytes.
 	if w.mem, err = unix.Mmap(w.fd, 0, w.size(), unix.PROT_READ, unix.MAP_PRIVATE); err != nil {

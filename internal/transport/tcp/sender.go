@@ -94,7 +94,7 @@ func (s *sender) run(done <-chan struct{}) {
 		err := s.write(nil)
 		s.turn.Unlock()
 		if err != nil {
-			s.dead(err)
+			_ = s.dead(err)
 			return
 		}
 	}
