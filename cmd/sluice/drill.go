@@ -65,7 +65,7 @@ Exit code 1 when a cell is red with all guards on.`,
 	c.Flags().StringVar(&opt.Only, "class", "", "only classes whose name has this `TEXT`")
 	c.Flags().StringVar(&format, "format", "table", strings.Join(report.Formats, ", "))
 	c.Flags().StringVar(&out, "output", "", "write the report to `FILE`")
-	c.AddCommand(newIncidentCommand(), newReplayCommand(), newDrillNodeCommand())
+	c.AddCommand(newIncidentCommand(), newReplayCommand(), newSoakCommand(), newDrillNodeCommand())
 	return c
 }
 

@@ -17,6 +17,7 @@ type events struct {
 
 	mu      sync.Mutex
 	all     []trace.Event
+	base    int // events before all that were forgotten
 	changed chan struct{}
 }
 
@@ -61,21 +62,28 @@ func (e *events) read() {
 func (e *events) now() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return len(e.all)
+	return e.base + len(e.all)
 }
 
 // since are the events after the first from.
 func (e *events) since(from int) []trace.Event {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return append([]trace.Event(nil), e.all[from:]...)
+	return append([]trace.Event(nil), e.all[from-e.base:]...)
+}
+
+// forget forgets the first to events: a soak would hold millions.
+func (e *events) forget(to int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.all, e.base = append([]trace.Event(nil), e.all[to-e.base:]...), to
 }
 
 // count counts the steps of a machine after the first from events.
 func (e *events) count(from int, m trace.Machine, s trace.Step) (n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, x := range e.all[from:] {
+	for _, x := range e.all[from-e.base:] {
 		if x.Machine == m && x.Step == s {
 			n++
 		}

@@ -109,3 +109,17 @@ func TestACellIsWrittenAsTheCommandPromises(t *testing.T) {
 		t.Errorf("%s", b)
 	}
 }
+
+func TestASoakEndsWithEveryPageFreeAndZero(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := RunSoak(t.Context(), SoakOptions{Pages: 20_000, Seed: 1, Clients: 6, Program: []string{self, "drill", NodeCommand}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Wrong) > 0 || r.Pages < 20_000 || r.PoolFree != r.PoolTotal || r.PoolTotal != (65536+131072)/16 || r.Nonzero != 0 || r.HungUp == 0 || r.Exact == 0 || r.Events == 0 {
+		t.Errorf("%+v", r)
+	}
+}

@@ -29,24 +29,25 @@ const (
 
 // Config of a node.
 type Config struct {
-	Kind      string   `json:"kind"`
-	Seed      [32]byte `json:"seed"`
-	Listen    string   `json:"listen"`              // host:port; port 0: any
-	Data      string   `json:"data,omitzero"`       // decode
-	Advertise string   `json:"advertise,omitzero"`  // decode
-	Without   string   `json:"without,omitzero"`    // guards that are taken out; an unsafe build's only
-	KVTokens  int      `json:"kv_tokens,omitzero"`  // workers
-	Claims    int      `json:"claims,omitzero"`     // liar
-	Context   int      `json:"context,omitzero"`    // workers
-	Lie       string   `json:"lie,omitzero"`        // liar
-	Prefills  []string `json:"prefills,omitzero"`   // gateway: control addresses, of the honest prefill and then of the liar
-	Decode    string   `json:"decode,omitzero"`     // gateway: control address
-	Deadline  int      `json:"deadline,omitzero"`   // gateway: milliseconds
-	Settle    int      `json:"settle,omitzero"`     // gateway: milliseconds
-	Silence   int      `json:"silence,omitzero"`    // gateway: milliseconds
-	Records   string   `json:"records,omitzero"`    // gateway: a file
-	Log       string   `json:"log,omitzero"`        // a file
-	TraceFile string   `json:"trace_file,omitzero"` // a second recorder, into a file
+	Kind       string   `json:"kind"`
+	Seed       [32]byte `json:"seed"`
+	Listen     string   `json:"listen"`               // host:port; port 0: any
+	Data       string   `json:"data,omitzero"`        // decode
+	Advertise  string   `json:"advertise,omitzero"`   // decode
+	Without    string   `json:"without,omitzero"`     // guards that are taken out; an unsafe build's only
+	PageTokens int      `json:"page_tokens,omitzero"` // workers; 0: PageTokens
+	KVTokens   int      `json:"kv_tokens,omitzero"`   // workers
+	Claims     int      `json:"claims,omitzero"`      // liar
+	Context    int      `json:"context,omitzero"`     // workers
+	Lie        string   `json:"lie,omitzero"`         // liar
+	Prefills   []string `json:"prefills,omitzero"`    // gateway: control addresses, of the honest prefill and then of the liar
+	Decode     string   `json:"decode,omitzero"`      // gateway: control address
+	Deadline   int      `json:"deadline,omitzero"`    // gateway: milliseconds
+	Settle     int      `json:"settle,omitzero"`      // gateway: milliseconds
+	Silence    int      `json:"silence,omitzero"`     // gateway: milliseconds
+	Records    string   `json:"records,omitzero"`     // gateway: a file
+	Log        string   `json:"log,omitzero"`         // a file
+	TraceFile  string   `json:"trace_file,omitzero"`  // a second recorder, into a file
 }
 
 // Command to a node.
@@ -115,6 +116,7 @@ type Stats struct {
 	TraceLost    uint64 // writes that the disk did not take
 	RecordsLost  uint64
 	LogLost      uint64
+	Verdicts     map[string]uint64 `json:",omitempty"` // of settled attempts and refused plans, by code
 }
 
 // nodes of every drill.

@@ -2,6 +2,7 @@ package node
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -153,7 +154,7 @@ func (n *node) start() (Reply, error) {
 	switch n.cfg.Kind {
 	case Prefill, Decode:
 		cfg := worker.Config{Version: "drill", Name: n.cfg.Kind, Role: capacity.Role(n.cfg.Kind), Listen: n.cfg.Listen, Data: n.cfg.Data, Advertise: n.cfg.Advertise,
-			Model: m, PageTokens: PageTokens, KVTokens: n.cfg.KVTokens, Context: n.cfg.Context, ServeSmaller: true, Threads: 1, Identity: ids[n.cfg.Kind], Fleet: keys,
+			Model: m, PageTokens: cmp.Or(n.cfg.PageTokens, PageTokens), KVTokens: n.cfg.KVTokens, Context: n.cfg.Context, ServeSmaller: true, Threads: 1, Identity: ids[n.cfg.Kind], Fleet: keys,
 			Log: logger, Trace: n.rec, Frames: n.frames.filter}
 		if n.worker, err = worker.New(cfg); err != nil {
 			return Reply{}, err
@@ -173,7 +174,7 @@ func (n *node) start() (Reply, error) {
 				return Reply{}, err
 			}
 		}
-		n.liar, err = liar.Start(liar.Config{Name: Liar, Model: m, PageTokens: PageTokens, KVTokens: n.cfg.KVTokens, Context: n.cfg.Context,
+		n.liar, err = liar.Start(liar.Config{Name: Liar, Model: m, PageTokens: cmp.Or(n.cfg.PageTokens, PageTokens), KVTokens: n.cfg.KVTokens, Context: n.cfg.Context,
 			Claims: n.cfg.Claims, Identity: ids[Liar], Fleet: keys}, lie)
 		if err != nil {
 			return Reply{}, err
@@ -232,7 +233,10 @@ func (n *node) stats() (s Stats) {
 	case n.worker != nil:
 		w := n.worker.Snapshot()
 		s = Stats{Free: w.Pool.Free, Total: w.Pool.Total, Pins: w.Pool.Pins, Settled: w.Settled, PagesRefused: w.PagesRefused, LateFrames: w.LateFrames,
-			StrayFrames: w.StrayFrames, LinksBroken: w.LinksBroken, Active: w.Active}
+			StrayFrames: w.StrayFrames, LinksBroken: w.LinksBroken, Active: w.Active, Verdicts: map[string]uint64{}}
+		for c, k := range w.Verdicts {
+			s.Verdicts[c.String()] = k
+		}
 	case n.liar != nil:
 		p := n.liar.Pool().Stats()
 		s = Stats{Free: p.Free, Total: p.Total}

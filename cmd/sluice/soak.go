@@ -1,0 +1,45 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluicekv/sluice/internal/drill"
+)
+
+// newSoakCommand is sluice drill soak.
+func newSoakCommand() *cobra.Command {
+	var opt drill.SoakOptions
+	c := &cobra.Command{
+		Use:   "soak",
+		Short: "Hand over millions of pages under clients that hang up; every page must come back, zero",
+		Long: `A gateway, a prefill and a decode worker as separate processes with pages of 16 tokens, and clients of which four in five hang up at
+a random moment. Every event of every process is validated against the protocol's model as it comes; every reply that comes whole is
+compared with its request's own text. At the end every page of both pools must be free, and zero, seen from outside the processes,
+and no attempt may have ended in anything but a reply, a client that hung up, or want of pages or time.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			opt.Progress = progress(c.ErrOrStderr())
+			r, err := drill.RunSoak(c.Context(), opt)
+			if err != nil {
+				return err
+			}
+			e := json.NewEncoder(c.OutOrStdout())
+			e.SetIndent("", " ")
+			if err := e.Encode(r); err != nil {
+				return err
+			}
+			if len(r.Wrong) > 0 {
+				return exitError{1, fmt.Errorf("the soak did not hold: %s", strings.Join(r.Wrong[:min(3, len(r.Wrong))], "; "))}
+			}
+			return nil
+		},
+	}
+	c.Flags().Uint64Var(&opt.Pages, "pages", 10_000_000, "page hand-overs")
+	c.Flags().Uint64Var(&opt.Seed, "seed", 1, "of the prompts and of when clients hang up")
+	c.Flags().IntVar(&opt.Clients, "clients", 24, "at once")
+	return c
+}
