@@ -66,6 +66,20 @@ drill: build build-unsafe ## Every fault class (quick), and the incident on cont
 	bin/sluice-unsafe drill incident
 	bin/sluice drill --quick
 
+.PHONY: drill-matrix
+drill-matrix: build build-unsafe ## Every fault class at every phase (minutes): release, then each cell without its guard; HTML in bin/
+	bin/sluice drill --format html --output bin/drill.html
+	bin/sluice-unsafe drill --format html --output bin/drill-unsafe.html
+
+PAGES ?= 10000000
+.PHONY: soak
+soak: build ## PAGES (default 10^7) page hand-overs under clients that hang up; every page must come back, zero
+	bin/sluice drill soak --pages $(PAGES)
+
+.PHONY: promises
+promises: build build-unsafe ## Write docs/promises.md: each promise, its command, its last figures (SLOW=1: the mutants, too)
+	$(GO) run ./internal/drill/promises $(if $(SLOW),-slow,) -pages $(if $(filter command line,$(origin PAGES)),$(PAGES),1000000)
+
 .PHONY: three
 three: ## The tests that run gateway, prefill and decode as three processes, kill -9 and abort storms included
 	$(GO) test -count 1 -v -run 'Process|Socket|Stopped|Storm|Killed' ./cmd/sluice
