@@ -162,8 +162,12 @@ func (w *Worker) encode(q *Request) error {
 	h.SetSeed(digestSeed)
 	d, light := q.Doc, w.Config().Light
 	if p := d.Prompt(); light && (p.Shape == jsonedit.Messages || p.Shape == jsonedit.Text) && q.Endpoint != Generate {
-		// Bytes as they are spelled: nobody compares these counts with anything but each other.
+		// Bytes as they are spelled: nobody compares these counts with anything but each other. Of a long text its ends stand for it.
 		for raw := range p.Raw() {
+			if len(raw) > 8<<10 {
+				h.Write(raw[:4<<10])
+				raw = raw[len(raw)-4<<10:]
+			}
 			h.Write(raw)
 		}
 		q.Prompt = p.Bytes + 1

@@ -101,6 +101,10 @@ func TestViolations(t *testing.T) {
 			h, p := host(r)
 			post(r.decode.URL()+"/v1/completions", fmt.Sprintf(`{"model":"recall","prompt":"a","bootstrap_host":%q,"bootstrap_port":%d,"bootstrap_room":7}`, h, p))
 		}},
+		"text for a room":   {actor.RuleRoom, func(r *rig) { post(r.decode.URL()+"/v1/completions", member(ok, "bootstrap_room", `"x"`)) }},
+		"no room below 0":   {actor.RuleRoom, func(r *rig) { post(r.decode.URL()+"/v1/completions", member(ok, "bootstrap_room", "-99999999999999")) }},
+		"abort of all":      {actor.RulePath, func(r *rig) { post(r.decode.URL()+"/abort_request", `{"abort_all":true}`) }},
+		"key for a keyless": {actor.RuleKey, func(r *rig) { r.header("Authorization", "Bearer sk-client", ok) }},
 		"room reused": {actor.RuleRoomReused, func(r *rig) {
 			b := r.meet(ok)
 			go post(r.prefill.URL()+"/v1/completions", b)
@@ -129,11 +133,7 @@ func TestViolations(t *testing.T) {
 			post(r.decode.URL()+"/v1/completions", b)
 		}},
 		"header": {actor.RuleHeader, func(r *rig) {
-			q, _ := http.NewRequest("POST", r.decode.URL()+"/v1/completions", strings.NewReader(r.meet(ok)))
-			q.Header.Set("X-Override-Rid", "x")
-			if resp, err := http.DefaultClient.Do(q); err == nil {
-				resp.Body.Close()
-			}
+			r.header("X-Override-Rid", "x", ok)
 		}},
 		"closed amid a transfer": {actor.RuleAbort, func(r *rig) {
 			b := r.meet(ok)
@@ -173,6 +173,55 @@ func TestViolations(t *testing.T) {
 	}
 	if v := r.fleet.Violations(); len(v) > 0 {
 		t.Error(v)
+	}
+}
+
+// header sends a decode leg with one more header.
+func (r *rig) header(name, value, body string) int {
+	q, _ := http.NewRequest("POST", r.decode.URL()+"/v1/completions", strings.NewReader(r.meet(body)))
+	q.Header.Set("Content-Type", "application/json")
+	q.Header.Set(name, value)
+	resp, err := http.DefaultClient.Do(q)
+	if err != nil {
+		return 0
+	}
+	resp.Body.Close()
+	return resp.StatusCode
+}
+
+func heard(f *Fleet, rule actor.Rule) bool {
+	for _, v := range f.Violations() {
+		if v.Rule == rule {
+			return true
+		}
+	}
+	return false
+}
+
+func TestKeys(t *testing.T) {
+	r := newRig(t, "0.5.19", func(p, d *actor.Config) { p.APIKey, d.APIKey, d.AdminKey = "up", "up", "admin" })
+	r.fleet.Quiet()
+	ok := `{"model":"recall","prompt":"abcabc","max_tokens":2}`
+	if s := r.header("Authorization", "Bearer sk-client", ok); s != 401 || !heard(r.fleet, actor.RuleKey) {
+		t.Errorf("%d, %v", s, r.fleet.Violations())
+	}
+	if resp, err := http.Get(r.decode.URL() + "/server_info"); err != nil || resp.StatusCode != 401 {
+		t.Errorf("facts without a key: %v %v", resp.StatusCode, err)
+	}
+	if a := post(r.decode.URL()+"/abort_request", `{"rid":"x"}`); a.status != 401 {
+		t.Errorf("an abort without the admin's key: %d", a.status)
+	}
+}
+
+func TestPlainWorkersTakeNoRooms(t *testing.T) {
+	f := NewFleet(actor.NewStage(nil))
+	w, err := New(f, actor.Config{Leg: actor.Both}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if d := post(w.URL()+"/v1/completions", `{"model":"recall","prompt":"abc abc","max_tokens":2,"bootstrap_room":99999999999999}`); d.status != 200 || !heard(f, actor.RuleControl) {
+		t.Errorf("%d %v", d.status, f.Violations())
 	}
 }
 

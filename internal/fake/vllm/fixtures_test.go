@@ -2,6 +2,7 @@ package vllm
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -24,9 +25,18 @@ type reply struct {
 	err    error
 }
 
-// send sends a request with an id, or without one.
-func send1(method, url, id, body string) (r reply) {
-	q, err := http.NewRequest(method, url, strings.NewReader(body))
+// send1 sends a request with an id, or without one.
+func send1(method, url, id, body string) (r reply) { return patient(0, method, url, id, body) }
+
+// patient is send1 for a client that hangs up; 0 never does.
+func patient(patience time.Duration, method, url, id, body string) (r reply) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if patience > 0 {
+		ctx, cancel = context.WithTimeout(ctx, patience)
+		defer cancel()
+	}
+	q, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
 		return reply{err: err}
 	}
@@ -199,6 +209,7 @@ type rig struct {
 	n               int
 	change          func(string) string
 	carried         string
+	patience        time.Duration // of Mooncake's decode leg
 }
 
 func newRig(t *testing.T, con Connector, change func(p, d *actor.Config, opt *Options)) *rig {

@@ -27,7 +27,7 @@ func (r *rig) mooncake(path, body string, most int) (p, d reply) {
 			fmt.Sprintf(`{"do_remote_decode":true,"do_remote_prefill":false,"transfer_id":%q}`, transfer)))
 	})
 	wg.Go(func() {
-		d = send1("POST", r.decode.URL()+path, id, member(member(body, "max_tokens", fmt.Sprint(most)), "kv_transfer_params",
+		d = patient(r.patience, "POST", r.decode.URL()+path, id, member(member(body, "max_tokens", fmt.Sprint(most)), "kv_transfer_params",
 			fmt.Sprintf(`{"do_remote_decode":false,"do_remote_prefill":true,"remote_engine_id":%q,"remote_bootstrap_addr":%q,"transfer_id":%q}`, r.prefill.EngineID(), r.prefill.Bootstrap(), transfer)))
 	})
 	wg.Wait()
@@ -178,7 +178,21 @@ func TestViolations(t *testing.T) {
 		"transfer id": {Mooncake, actor.RuleTransferID, func(r *rig) {
 			send1("POST", r.prefill.URL()+path, "a", member(member(body, "max_tokens", "1"), "kv_transfer_params", `{"do_remote_decode":true,"do_remote_prefill":false,"transfer_id":"1"}`))
 		}},
-		"transfer reused": {Mooncake, actor.RuleTransferID, func(r *rig) { r.mooncake(path, body, 2); r.n--; r.mooncake(path, body, 2) }},
+		"transfer reused":     {Mooncake, actor.RuleTransferID, func(r *rig) { r.mooncake(path, body, 2); r.n--; r.mooncake(path, body, 2) }},
+		"least tokens":        {Nixl, actor.RulePrefillLeg, func(r *rig) { r.nixl(path, member(body, "min_tokens", "5"), 6) }},
+		"mooncake, no handle": {Mooncake, actor.RuleNoHandle, func(r *rig) { send1("POST", r.decode.URL()+path, "a", body) }},
+		"mooncake, legs swapped": {Mooncake, actor.RuleHandle, func(r *rig) {
+			send1("POST", r.prefill.URL()+path, "a", member(member(body, "max_tokens", "1"), "kv_transfer_params", `{"do_remote_decode":false,"do_remote_prefill":true,"transfer_id":"xfer-000000000000000000000001"}`))
+		}},
+		"mooncake, legs differ": {Mooncake, actor.RuleLegs, func(r *rig) {
+			go send1("POST", r.prefill.URL()+path, "a", member(member(strings.Replace(body, "K7", "K8", 1), "max_tokens", "1"), "kv_transfer_params", `{"do_remote_decode":true,"do_remote_prefill":false,"transfer_id":"xfer-000000000000000000000001"}`))
+			send1("POST", r.decode.URL()+path, "a", member(body, "kv_transfer_params", fmt.Sprintf(`{"do_remote_decode":false,"do_remote_prefill":true,"remote_engine_id":%q,"remote_bootstrap_addr":%q,"transfer_id":"xfer-000000000000000000000001"}`, r.prefill.EngineID(), r.prefill.Bootstrap())))
+		}},
+		"mooncake, closed amid a transfer": {Mooncake, actor.RuleAbort, func(r *rig) {
+			r.patience = 60 * time.Millisecond
+			r.mooncake(path, body, 2)
+			time.Sleep(150 * time.Millisecond)
+		}},
 		"other engine": {Mooncake, actor.RuleHandle, func(r *rig) {
 			send1("POST", r.decode.URL()+path, "a", member(body, "kv_transfer_params", `{"do_remote_decode":false,"do_remote_prefill":true,"remote_engine_id":"x","remote_bootstrap_addr":"http://127.0.0.1:1","transfer_id":"xfer-000000000000000000000001"}`))
 		}},
@@ -188,7 +202,10 @@ func TestViolations(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, c.con, func(_, _ *actor.Config, o *Options) {
+			r := newRig(t, c.con, func(_, d *actor.Config, o *Options) {
+				if c.rule == actor.RuleAbort {
+					d.Transfer = 150 * time.Millisecond
+				}
 				if c.rule == actor.RuleSalt {
 					o.Salted = true
 				}
@@ -225,6 +242,15 @@ func (r *rig) carry(leg, body, first, second string) {
 
 func (r *rig) again(id string) reply {
 	return send1("POST", r.decode.URL()+"/v1/completions", id, r.carried)
+}
+
+func TestPlainWorkersTakeNoHandles(t *testing.T) {
+	w := plain(t, nil)
+	w.Quiet()
+	send1("POST", w.URL()+"/v1/completions", "", member(prompt("abc abc"), "kv_transfer_params", `{"do_remote_prefill":true}`))
+	if v := w.Violations(); len(v) != 1 || v[0].Rule != actor.RuleControl {
+		t.Error(v)
+	}
 }
 
 func TestRestartMakesAnotherEngine(t *testing.T) {
