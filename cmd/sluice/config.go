@@ -5,13 +5,15 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/sluicekv/sluice/internal/capacity"
 	"github.com/sluicekv/sluice/internal/config"
 )
 
 func newConfigCommand() *cobra.Command {
-	c := &cobra.Command{Use: "config", Short: "Check configuration files", Args: cobra.NoArgs}
+	c := &cobra.Command{Use: "config", Short: "Check configuration files"}
 	c.AddCommand(newConfigCheckCommand())
 	return c
 }
@@ -52,12 +54,32 @@ worker's, any other is for serve; --for says otherwise. Exit code 3 when the fil
 			if command == "gateway" && len(file.models) == 0 {
 				return exitError{3, errors.New(args[0] + ": a gateway needs models")}
 			}
+			if err := shortfall(of.Flags(), command); err != nil {
+				return exitError{3, fmt.Errorf("%s: %w", args[0], err)}
+			}
 			fmt.Fprintf(c.OutOrStdout(), "%s: a good file for sluice %s\n", args[0], command)
 			return nil
 		},
 	}
 	c.Flags().StringVar(&command, "for", "", "serve, worker or gateway (default: told from the file)")
 	return c
+}
+
+// shortfall is what a worker of these settings would not start with, as far as they alone tell: a pool that cannot hold the context.
+func shortfall(fs *pflag.FlagSet, command string) error {
+	number := func(name string) int { n, _ := fs.GetInt(name); return n }
+	smaller, _ := fs.GetBool("serve-smaller-context")
+	role, _ := fs.GetString("role")
+	for _, r := range []capacity.Role{capacity.Prefill, capacity.Decode} {
+		f := capacity.Facts{Role: r, PoolTokens: number(string(r) + "-kv-tokens"), PageSize: number("page-tokens"), Context: number("context")}
+		if f.PoolTokens == 0 || f.Context == 0 || command == "worker" && role != string(r) {
+			continue
+		}
+		if _, err := capacity.CheckStart(f, smaller); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // kindOf tells from its keys which command a file is for.

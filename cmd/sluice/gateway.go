@@ -28,12 +28,12 @@ type doorSettings struct {
 }
 
 func (s *doorSettings) register(fs *pflag.FlagSet) {
-	fs.StringVar(&s.listen, "listen", "127.0.0.1:8080", "API, `host:port`")
-	fs.StringVar(&s.admin, "admin", "127.0.0.1:8081", "metrics, fleet, records and profiles, `host:port`; keep it from clients")
+	flagVar(fs, &s.listen, "listen", "127.0.0.1:8080", address, "API, `host:port`")
+	flagVar(fs, &s.admin, "admin", "127.0.0.1:8081", address, "metrics, fleet, records and profiles, `host:port`; keep it from clients")
 	fs.StringVar(&s.records, "records", "", "append the record of every attempt to `FILE`, a JSON line each, without content")
 	fs.StringVar(&s.apiKeys, "api-keys", "", "`FILE` of hashed API keys; without it everybody is one tenant")
-	fs.DurationVar(&s.timeout, "request-timeout", 10*time.Minute, "deadline of a request; clients may ask for less with X-Request-Timeout")
-	fs.StringVar(&s.maxBody, "max-body", "32MiB", "largest request `body`")
+	flagVar(fs, &s.timeout, "request-timeout", 10*time.Minute, patience, "deadline of a request; clients may ask for less with X-Request-Timeout")
+	flagVar(fs, &s.maxBody, "max-body", "32MiB", byteSize, "largest request `body`")
 }
 
 func (s *doorSettings) door() (gateway.Config, error) {

@@ -66,11 +66,34 @@ Every flag can also be set in the environment (--decode-kv-tokens is SLUICE_DECO
 given by --config (decode_kv_tokens). A flag beats the environment, which beats the file.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
 	}
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return exitError{3, fmt.Errorf("%w\nRun '%s --help' for the flags", err, c.CommandPath())}
 	})
 	root.AddCommand(commands()...)
+	refuseUnknown(root)
 	return root
+}
+
+// refuseUnknown makes every command that only holds others refuse a word that is none of them: a deploy script with `sluice chekc` must
+// fail. It gives them a RunE, because cobra shows help, and ends well, for a command that cannot run.
+func refuseUnknown(c *cobra.Command) {
+	for _, sub := range c.Commands() {
+		refuseUnknown(sub)
+	}
+	if !c.Runnable() {
+		c.Args, c.RunE = knownCommand, func(c *cobra.Command, _ []string) error { return c.Help() }
+	}
+}
+
+func knownCommand(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	c.SuggestionsMinimumDistance = 2
+	meant := ""
+	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+		meant = fmt.Sprintf("; did you mean %q?", near[0])
+	}
+	return exitError{3, fmt.Errorf("%s has no command %q%s", c.CommandPath(), args[0], meant)}
 }

@@ -31,24 +31,19 @@ type modelSettings struct {
 func (s *modelSettings) register(fs *pflag.FlagSet) {
 	fs.StringVar(&s.model, "model", "recall", "`FILE`.gguf, or recall: the built-in model, which continues the longest match of the prompt's last words")
 	fs.IntVar(&s.minMatch, "recall-min-match", 1, "recall: a match shorter than this many tokens ends the reply; -1 never ends it")
-	fs.IntVar(&s.context, "context", 0, "longest prompt and reply together, in `tokens` (default: the model's, at most 131072)")
-	fs.IntVar(&s.prefillTokens, "prefill-kv-tokens", 0, "size of prefill's KV pool in `tokens` (default: from --kv-memory)")
-	fs.IntVar(&s.decodeTokens, "decode-kv-tokens", 0, "size of decode's KV pool in `tokens` (default: from --kv-memory)")
-	fs.StringVar(&s.memory, "kv-memory", "2GiB", "memory `budget` for weights and KV pools in this process; pools get what the weights leave")
+	flagVar(fs, &s.context, "context", 0, count, "longest prompt and reply together, in `tokens` (default: the model's, at most 131072)")
+	flagVar(fs, &s.prefillTokens, "prefill-kv-tokens", 0, count, "size of prefill's KV pool in `tokens` (default: from --kv-memory)")
+	flagVar(fs, &s.decodeTokens, "decode-kv-tokens", 0, count, "size of decode's KV pool in `tokens` (default: from --kv-memory)")
+	flagVar(fs, &s.memory, "kv-memory", "2GiB", byteSize, "memory `budget` for weights and KV pools in this process; pools get what the weights leave")
 	fs.BoolVar(&s.smallerContext, "serve-smaller-context", false, "when a pool cannot hold the context, advertise the smaller limit instead of refusing to start")
-	fs.IntVar(&s.pageTokens, "page-tokens", 64, "`tokens` a KV page: 16, 32, 64 or a multiple of 64; both legs need the same")
-	fs.IntVar(&s.chunk, "prefill-chunk", 512, "most prompt `tokens` computed in one step, so that a long prompt does not starve short ones")
-	fs.IntVar(&s.threads, "threads", 0, "threads a leg computes with (default: the number of processors)")
+	flagVar(fs, &s.pageTokens, "page-tokens", 64, pageSize, "`tokens` a KV page: 16, 32, 64 or a multiple of 64; both legs need the same")
+	flagVar(fs, &s.chunk, "prefill-chunk", 512, count, "most prompt `tokens` computed in one step, so that a long prompt does not starve short ones")
+	flagVar(fs, &s.threads, "threads", 0, count, "threads a leg computes with (default: the number of processors)")
 }
 
 // pools returns the sizes of the pools in tokens.
 func (s *modelSettings) pools(weights int64, bytesPerToken, sharing int) (prefill, decode int, err error) {
 	prefill, decode = s.prefillTokens, s.decodeTokens
-	for _, n := range []int{prefill, decode, s.context, s.chunk, s.threads} {
-		if n < 0 {
-			return 0, 0, exitError{3, fmt.Errorf("a number of tokens or threads is negative: %d", n)}
-		}
-	}
 	if prefill > 0 && decode > 0 {
 		return prefill, decode, nil
 	}
@@ -92,9 +87,9 @@ type runSettings struct {
 
 func (s *runSettings) register(fs *pflag.FlagSet) {
 	fs.StringVar(&s.config, "config", "", "YAML `FILE` with the same settings as the flags; an unknown key is an error")
-	fs.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error")
+	flagVar(fs, &s.logLevel, "log-level", "info", oneOf("debug", "info", "warn", "error"), "debug, info, warn or error")
 	fs.BoolVar(&s.logJSON, "log-json", false, "log JSON lines")
-	fs.DurationVar(&s.drain, "drain-timeout", 30*time.Second, "on the first Ctrl-C or SIGTERM, how long streams in flight may take to finish")
+	flagVar(fs, &s.drain, "drain-timeout", 30*time.Second, patience, "on the first Ctrl-C or SIGTERM, how long streams in flight may take to finish")
 }
 
 func (s *runSettings) logger() (*slog.Logger, error) {

@@ -51,11 +51,11 @@ A worker whose pool cannot hold its context does not start.`,
 		},
 	}
 	fs := c.Flags()
-	fs.StringVar(&s.role, "role", "", "prefill or decode")
+	flagVar(fs, &s.role, "role", "", oneOf("prefill", "decode"), "prefill or decode")
 	fs.StringVar(&s.name, "name", "", "the node's `name` in the fleet's keys (default: the role)")
-	fs.StringVar(&s.listen, "listen", "127.0.0.1:0", "control socket, `host:port`, for gateways")
-	fs.StringVar(&s.data, "data", "", "decode: data socket, `host:port`, for prefill's pages (default: --listen's host, any port)")
-	fs.StringVar(&s.advertise, "advertise-data", "", "decode: `host:port` at which prefill workers reach --data, when it differs")
+	flagVar(fs, &s.listen, "listen", "127.0.0.1:0", address, "control socket, `host:port`, for gateways")
+	flagVar(fs, &s.data, "data", "", address, "decode: data socket, `host:port`, for prefill's pages (default: --listen's host, any port)")
+	flagVar(fs, &s.advertise, "advertise-data", "", address, "decode: `host:port` at which prefill workers reach --data, when it differs")
 	fs.StringVar(&s.keys, "keys", "", "`DIR` with NAME.key and fleet.pub, made by sluice keys")
 	fs.BoolVar(&s.encrypt, "encrypt-data", false, "encrypt the data links too (TLS 1.3); every worker of a fleet must agree")
 	s.modelSettings.register(fs)

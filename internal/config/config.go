@@ -8,6 +8,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"sort"
 	"strings"
@@ -138,14 +139,12 @@ func loadNode(fs *pflag.FlagSet, file string, root *yaml.Node, sections map[stri
 
 // Parse reads a YAML file of one document whose top is a mapping. An empty file is nil.
 func Parse(file string) (*yaml.Node, error) {
-	st, err := os.Stat(file)
+	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
 	}
-	if st.Size() > MaxFile {
-		return nil, fmt.Errorf("%s: %d bytes; a config file has at most %d", file, st.Size(), MaxFile)
-	}
-	b, err := os.ReadFile(file)
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, MaxFile+1)) // a device or a pipe has no size to ask for
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +154,7 @@ func Parse(file string) (*yaml.Node, error) {
 // ParseBytes is Parse of bytes that were read already; file is for messages.
 func ParseBytes(file string, b []byte) (*yaml.Node, error) {
 	if len(b) > MaxFile {
-		return nil, fmt.Errorf("%s: %d bytes; a config file has at most %d", file, len(b), MaxFile)
+		return nil, fmt.Errorf("%s: a config file has at most %d bytes", file, MaxFile)
 	}
 	dec := yaml.NewDecoder(strings.NewReader(string(b)))
 	var doc yaml.Node

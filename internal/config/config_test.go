@@ -122,3 +122,10 @@ func FuzzParse(f *testing.F) {
 		_ = loadNode(fs, "f", n, nil, map[string]bool{}, nil)
 	})
 }
+
+// A device has no size to ask for, and no end.
+func TestAFileWithoutEndIsRefused(t *testing.T) {
+	if _, err := Parse("/dev/zero"); err == nil || !strings.Contains(err.Error(), "at most 4194304 bytes") {
+		t.Fatal(err)
+	}
+}
