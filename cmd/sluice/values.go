@@ -43,7 +43,9 @@ func (c checked[T]) String() string {
 	return fmt.Sprint(*c.into)
 }
 
-func (c checked[T]) Type() string { return fmt.Sprintf("%T", *new(T)) }
+func (c checked[T]) Type() string {
+	return strings.ToLower(strings.TrimPrefix(fmt.Sprintf("%T", *new(T)), "time."))
+}
 
 // count reads a number that cannot be negative.
 func count(s string) (int, error) {
