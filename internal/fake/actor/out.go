@@ -100,13 +100,13 @@ func (o *Out) slowly() {
 var bomb = sync.OnceValue(func() []byte {
 	var one bytes.Buffer
 	z, _ := gzip.NewWriterLevel(&one, gzip.BestCompression)
-	_, _ = z.Write(bytes.Repeat([]byte{' '}, 16<<20))
+	_, _ = z.Write(bytes.Repeat([]byte{' '}, 1<<20))
 	z.Close()
-	return bytes.Repeat(one.Bytes(), 64)
+	return bytes.Repeat(one.Bytes(), 1<<10)
 })
 
 // long is longer than any event or body has reason to be.
-const long = 12 << 20
+const long = 8 << 20
 
 // Whole sends an answer that is not streamed.
 func (o *Out) Whole(status int, body []byte) {
