@@ -32,7 +32,7 @@ func frames() []fault {
 		return node.Rule{Kind: kind, Data: data, Out: out, Times: 2}
 	}
 	const data, control, out, in = true, false, true, false
-	return []fault{
+	all := []fault{
 		one(lost, "reserve", "decode's word that pages are reserved is lost", node.Decode, lose("reserved", control, out), refused, false, 0),
 		one(lost, "attach", "prefill's attach is lost", node.Prefill, lose("attach", data, out), refused, false, 0),
 		one(lost, "grant", "the grant is lost", node.Prefill, lose("grant", data, in), refused, true, 0),
@@ -56,13 +56,17 @@ func frames() []fault {
 		one(partial, "attach", "one page of many is lost", node.Decode, node.Rule{Kind: "page", Data: data, Skip: 5, Most: 1}, refused, true, guard.Count, "count"),
 		one("duplicate, replayed or guessed attempt", "stream", "one page of many comes twice", node.Decode, node.Rule{Kind: "page", Data: data, Skip: 5, Most: 1, Times: 2},
 			either, true, guard.Gate, "gate"),
-		gone(abort, "reserve", "the client hangs up; the gateway's abort to decode is lost", node.Decode, false, lose("abort", control, in)),
-		gone(abort, "landing", "the client hangs up; the gateway's abort to decode is lost", node.Decode, true, lose("abort", control, in)),
-		gone(abort, "stream", "the client hangs up; the gateway's abort to decode is lost", node.Decode, true, lose("abort", control, in)),
-		gone(abort, "grant", "the client hangs up; the gateway's abort to prefill is lost", node.Prefill, true, lose("abort", control, in)),
 		gone(abort, "attach", "the client hangs up; decode's abort to prefill is lost", node.Prefill, false, lose("abort", data, in)),
 		gone(abort, "landing", "the client hangs up; prefill's abort to decode is lost", node.Prefill, false, lose("abort", data, out)),
 	}
+	for _, phase := range []string{"reserve", "attach", "grant", "landing", "stream"} {
+		all = append(all,
+			gone(abort, phase, "the client hangs up; the gateway's abort to decode is lost", node.Decode, phase == "landing" || phase == "stream", lose("abort", control, in)))
+		if phase != "stream" {
+			all = append(all, gone(abort, phase, "the client hangs up; the gateway's abort to prefill is lost", node.Prefill, phase == "grant", lose("abort", control, in)))
+		}
+	}
+	return all
 }
 
 // framed asks for B while a rule acts on who's frames.

@@ -31,7 +31,7 @@ func lies() []fault {
 		return f
 	}
 	protocol := "protocol"
-	return []fault{
+	all := []fault{
 		lie(admitted, "plan", "the incident: the pool is smaller than the prompt, prefill runs a placeholder and reports success", liar.Placeholder, guard.Admission, "admission"),
 		lie(admitted, "manifest", "the same from a worker that overstates its pool: the refusal is in the manifest alone", liar.Overstated, guard.Verdict, "verdict", "hold", "count"),
 		lie(admitted, "seal", "the same, with every message saying success", liar.Silent, guard.Count, "count"),
@@ -52,11 +52,13 @@ func lies() []fault {
 		lie(wrong, "reserve", "a hello that names another model fingerprint (dtype)", liar.OtherDType, 0, "hello"),
 		lie(early, "manifest", "the closing statement before the pages", liar.ManifestFirst, guard.Count, "count", protocol),
 		lie(spoilt, "landing", "bytes of pages flipped after their MACs were made", liar.Flipped, guard.MAC, "mac"),
-		{class: "late write after reuse", phase: "stream", what: "writes of an aborted attempt, let go into another's reply (its abort was acknowledged early)", want: served,
-			guards: []string{"gate"}, out: guard.Gate, quick: true, run: func(ctx context.Context, s *scene) (seen, error) { return s.late(ctx, "stream") }},
-		{class: "late write after reuse", phase: "landing", what: "the same, while the other's pages land", want: served,
-			guards: []string{"gate"}, out: guard.Gate, quick: true, run: func(ctx context.Context, s *scene) (seen, error) { return s.late(ctx, "landing") }},
 	}
+	for _, phase := range []string{"reserve", "attach", "grant", "landing", "manifest", "seal", "echo", "stream"} {
+		all = append(all, fault{class: "late write after reuse", phase: phase, what: "writes of an aborted attempt, let go while another has its pages (its abort was acknowledged early)",
+			want: served, guards: []string{"gate"}, out: guard.Gate, next: "every page is written again by its own request", quick: true,
+			run: func(ctx context.Context, s *scene) (seen, error) { return s.late(ctx, phase) }})
+	}
+	return all
 }
 
 // lied lets B's request go through a prefill that lies.

@@ -24,9 +24,9 @@ func networks() (all []fault) {
 		{"between gateway and prefill", func(x *trio) *relay { return x.toPrefill }},
 	}
 	for i, l := range links {
-		for _, phase := range []string{"reserve", "landing", "stream"} {
+		for _, phase := range Phases[1:9] {
 			all = append(all,
-				fault{class: "network cut", phase: phase, what: "every connection " + l.name + " is reset", quick: i == 0 || phase == "landing",
+				fault{class: "network cut", phase: phase, what: "every connection " + l.name + " is reset", quick: phase == "landing" || i == 0 && (phase == "reserve" || phase == "stream"),
 					run: func(ctx context.Context, s *scene) (seen, error) {
 						return s.disturbed(ctx, phase, func() (int, string) { return l.of(s.x).sever(), "" }, 300*time.Millisecond)
 					}},

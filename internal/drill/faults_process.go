@@ -10,6 +10,8 @@ import (
 
 	"github.com/sluicekv/sluice/internal/drill/node"
 	"github.com/sluicekv/sluice/internal/guard"
+	"github.com/sluicekv/sluice/internal/handoff/trace"
+	"github.com/sluicekv/sluice/internal/verdict"
 )
 
 // kills are kill -9 of each process at each step of the protocol.
@@ -71,8 +73,8 @@ func (s *scene) killed(ctx context.Context, who, phase string) (seen, error) {
 func clocks() (all []fault) {
 	const class = "clock jump"
 	for _, who := range []string{node.Decode, node.Prefill, node.Gateway} {
-		for _, phase := range []string{"landing", "stream"} {
-			if who == node.Prefill && phase == "stream" {
+		for _, phase := range []string{"reserve", "grant", "landing", "seal", "stream"} {
+			if who == node.Prefill && (phase == "seal" || phase == "stream") {
 				continue
 			}
 			all = append(all, fault{class: class, phase: phase, what: who + " stands still past the deadline, and finds its clock there", quick: who == node.Decode && phase == "landing",
@@ -127,7 +129,37 @@ func storms() (all []fault) {
 		all = append(all, fault{class: "page and pin leaks", phase: c.phase, what: "40 clients that hang up at random, then one that does not", want: served, quick: true, out: guard.Zero,
 			run: func(ctx context.Context, s *scene) (seen, error) { return s.storm(ctx, 40, c.most) }})
 	}
+	for _, phase := range Phases {
+		all = append(all, fault{class: "client hangs up", phase: phase, what: "one client, in that very phase, while pages and output go slowly", quick: true,
+			run: func(ctx context.Context, s *scene) (seen, error) { return s.hungUp(ctx, phase) }})
+	}
 	return all
+}
+
+// hungUp hangs up in a phase.
+func (s *scene) hungUp(ctx context.Context, phase string) (seen, error) {
+	if err := s.slowly(ctx); err != nil {
+		return seen{}, err
+	}
+	asking, hangUp := context.WithCancel(ctx)
+	defer hangUp()
+	done := make(chan reply, 1)
+	go func() { done <- s.stream(asking) }()
+	if !s.when(ctx, phase) {
+		return seen{}, fmt.Errorf("drill: the phase %s was not reached", phase)
+	}
+	hangUp()
+	got := seen{reply: <-done, guard: "fence"}
+	s.drained(ctx)
+	for _, e := range s.x.events.since(s.from) {
+		if e.Machine == trace.Gateway && e.Code == verdict.ClientGone {
+			got.fired = 1 // the gateway was told while the attempt was under way
+		}
+	}
+	if phase == "settle" { // it is over for the client: hanging up then is how every request ends
+		got.fired, got.guard = 1, "not needed any more"
+	}
+	return got, nil
 }
 
 func (s *scene) storm(ctx context.Context, clients int, most time.Duration) (seen, error) {

@@ -25,6 +25,7 @@ var stops = map[liar.Lie]guard.Guard{
 }
 
 func TestEveryLieIsStoppedByANamedGuard(t *testing.T) {
+	together(t)
 	r, err := Incident(t.Context(), Options{Seed: 1, Sets: []guard.Guard{guard.All}})
 	if err != nil {
 		t.Fatal(err)

@@ -23,6 +23,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// together lets tests run at once where they can: fleets mostly wait. In the unsafe build guards are taken out of this whole process.
+func together(t *testing.T) {
+	if !guard.Unsafe {
+		t.Parallel()
+	}
+}
+
 // few are cells of each kind: lies, frames, networks, storms, disks, kills.
 var few = map[[2]string]bool{
 	{"rejected request admitted", "plan"}: true, {"rejected request admitted", "seal"}: true, {"late write after reuse", "stream"}: true,
@@ -37,6 +44,7 @@ var few = map[[2]string]bool{
 var mustRed = []string{"late write after reuse", "wrong page index, shape, dtype, rank mapping", "source pages reused while read", "page and pin leaks"}
 
 func TestCellsOfEachKindAreGreenAndTheirGuardsAreWhatMakesThemSo(t *testing.T) {
+	together(t)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -111,6 +119,7 @@ func TestACellIsWrittenAsTheCommandPromises(t *testing.T) {
 }
 
 func TestASoakEndsWithEveryPageFreeAndZero(t *testing.T) {
+	together(t)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

@@ -63,6 +63,7 @@ type layer struct {
 // when it opens the plan, in prefill's engine, in the manifest alone. In one process and in three, streamed and not, on pools of any
 // proportion, prompts of one page included, the client gets the same bytes.
 func TestOneNoEverywhere(t *testing.T) {
+	together(t)
 	const believed = 8192
 	admission := func(model string) layer { return layer{name: "admission", through: model} }
 	for _, c := range []struct {
@@ -188,6 +189,7 @@ func (x *trio) over(t *testing.T) {
 
 // Other reasons to refuse go the same road: one code and one body, in one process and in three, streamed and not.
 func TestOtherRefusalsGoTheSameRoad(t *testing.T) {
+	together(t)
 	ask := func(prompt any, more ...any) map[string]any {
 		b := map[string]any{"model": "honest", "prompt": prompt, "max_tokens": 5}
 		for i := 0; i < len(more); i += 2 {

@@ -52,12 +52,11 @@ type Config struct {
 
 // Command to a node.
 type Command struct {
-	ID    int     `json:"id"`
-	Do    string  `json:"do"`
-	Lie   string  `json:"lie,omitzero"`
-	Arm   Arm     `json:"arm,omitzero"`
-	Rules []Rule  `json:"rules,omitzero"`
-	Hold  float64 `json:"hold,omitzero"` // seconds
+	ID    int    `json:"id"`
+	Do    string `json:"do"`
+	Lie   string `json:"lie,omitzero"`
+	Arm   Arm    `json:"arm,omitzero"`
+	Rules []Rule `json:"rules,omitzero"`
 }
 
 // What a node can be told to do.
@@ -68,6 +67,7 @@ const (
 	DoLoose   = "loose"   // liar: let them go
 	DoArm     = "arm"     // signal yourself at a step
 	DoRules   = "rules"   // lose and double frames
+	DoScan    = "scan"    // worker: bytes in its free pages that are not zero, in Fired
 	DoFired   = "fired"   // how often rules met a frame
 	DoClose   = "close"   // end well
 )

@@ -100,6 +100,8 @@ func (n *node) obey(c Command) {
 		err = n.rec.arm(c.Arm)
 	case DoRules:
 		n.frames.set(c.Rules)
+	case DoScan:
+		r.Fired = int(n.worker.Pool().ScanFree())
 	case DoFired:
 		r.Fired = n.frames.count()
 	case DoTell:

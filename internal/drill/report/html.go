@@ -10,9 +10,10 @@ import (
 
 // square is one cell of the picture: the worst of the cells that fall on it.
 type square struct {
-	State string
-	N     int
-	Title string
+	State  string
+	Proved bool // red without its guard
+	N      int
+	Title  string
 }
 
 type row struct {
@@ -51,6 +52,7 @@ func html(w io.Writer, m drill.Matrix) error {
 			}
 			s := &p.Rows[i].Squares[j]
 			s.N++
+			s.Proved = s.Proved || c.RedWithoutGuard != nil && *c.RedWithoutGuard
 			if order(state(c)) >= order(s.State) {
 				s.State = state(c)
 			}
@@ -78,15 +80,16 @@ h1{font-size:1.4rem;margin:0 0 .3rem}p{color:var(--dim);margin:.2rem 0 1.2rem}
 .scroll{overflow-x:auto}
 .grid{display:grid;grid-template-columns:minmax(17rem,2fr) repeat({{len .Phases}},minmax(3.6rem,1fr));gap:3px;align-items:stretch;min-width:56rem}
 .grid div{padding:.35rem .4rem;border-radius:3px;text-align:center}.grid .class{text-align:left}.grid .head{color:var(--dim);font-size:12px}
-.s{background:var(--none)}.s.green{background:var(--green);color:#fff}.s.red{background:var(--red);color:#fff;font-weight:700}.s.not-run{background:var(--grey);color:#fff}
+.s{background:var(--none)}.s.green{background:var(--green);color:#fff}.s.red{background:var(--red);color:#fff;font-weight:700}.s.not-run{background:var(--grey);color:#fff}.s.proved{box-shadow:inset 0 -4px 0 #f5b301}
 table{border-collapse:collapse;width:100%;margin-top:2rem;font-size:13px}th,td{text-align:left;padding:.3rem .5rem;border-bottom:1px solid var(--line);vertical-align:top}
 th{color:var(--dim);font-weight:600}td.n{text-align:right;font-variant-numeric:tabular-nums}.w{color:var(--red)}.b{display:inline-block;width:.7rem;height:.7rem;border-radius:2px;margin-right:.4rem}
 .b.green{background:var(--green)}.b.red{background:var(--red)}.b.not-run{background:var(--grey)}
 </style></head><body>
 <h1>sluice drill: every fault class at every phase of the handoff</h1>
 <p>{{.Summary}}</p>{{if .Unsafe}}<p><span class="unsafe">UNSAFE build: cells that name a guard were run again without it</span></p>{{end}}
+<p><span class="b green"></span>green: as it should be <span class="b red"></span>red: it should not be <span class="b not-run"></span>not run{{if .Unsafe}} <span class="b" style="background:#f5b301"></span>underlined: red once its guard is taken out{{end}}. A number counts the faults of the class at the phase; an empty square is a phase in which the class has no place.</p>
 <div class="scroll"><div class="grid" role="table"><div class="class head">fault class</div>{{range .Phases}}<div class="head">{{.}}</div>{{end}}
-{{range .Rows}}<div class="class">{{.Class}}</div>{{range .Squares}}<div class="s {{css .State}}" title="{{.Title}}">{{if .N}}{{.N}}{{end}}</div>{{end}}
+{{range .Rows}}<div class="class">{{.Class}}</div>{{range .Squares}}<div class="s {{css .State}}{{if .Proved}} proved{{end}}" title="{{.Title}}">{{if .N}}{{.N}}{{end}}</div>{{end}}
 {{end}}</div></div>
 <div class="scroll"><table><thead><tr><th>class</th><th>phase</th><th>injected</th><th>fired</th><th>met by</th><th>status</th><th>foreign bytes</th><th>pages free</th><th>without its guard</th></tr></thead><tbody>
 {{range .Lines}}<tr><td><span class="b {{css .State}}"></span>{{.Class}}</td><td>{{.Phase}}</td><td>{{.Injected}}{{if .Why}}<div class="w">{{.Why}}</div>{{end}}</td><td class="n">{{.Fired}}</td><td>{{dash .Guard}}</td><td class="n">{{.Status}}</td><td class="n">{{.ForeignBytes}}</td><td class="n">{{.PoolFree}}/{{.PoolTotal}}</td><td>{{.Without}}</td></tr>

@@ -1,0 +1,5 @@
+//go:build race
+
+package drill
+
+func init() { fromOutside = false }
