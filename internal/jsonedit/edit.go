@@ -136,20 +136,20 @@ func (e *Edit) Body() Body {
 		switch c := e.changes[i]; {
 		case c.remove:
 			if i > 0 {
-				flush(d.members[i-1].end)
+				flush(int(d.members[i-1].end))
 			}
 		case c.value != nil:
 			if open < 0 {
-				open = m.key
+				open = int(m.key)
 			}
-			flush(m.value)
+			flush(int(m.value))
 			b.add(c.value)
 		case open < 0:
-			open = m.key
+			open = int(m.key)
 		}
 	}
 	if n := len(d.members); n > 0 {
-		flush(d.members[n-1].end)
+		flush(int(d.members[n-1].end))
 	}
 	// Nothing followed: the lead's comma is one too many, its brace is not.
 	if lead[len(lead)-1] == ',' {

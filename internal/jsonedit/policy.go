@@ -141,6 +141,9 @@ func (p *Policy) Config() Config { return p.cfg }
 // find returns the law on a name, and the name as a string (the table's own if it is there).
 func (p *Policy) find(name []byte) (string, *law) {
 	if p == nil {
+		if known, ok := said[string(name)]; ok {
+			return known, everything
+		}
 		return string(name), everything
 	}
 	if l, ok := p.laws[string(name)]; ok {
@@ -148,6 +151,18 @@ func (p *Policy) find(name []byte) (string, *law) {
 	}
 	return string(name), p.foreign(name)
 }
+
+// said are the names that engines' answers consist of, so that reading a chunk of a stream makes none.
+var said = func() map[string]string {
+	m := map[string]string{}
+	for _, n := range []string{"id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier", "kv_transfer_params",
+		"ec_transfer_params", "metrics", "prompt_logprobs", "prompt_token_ids", "prompt_text", "metadata", "error", "text", "output_ids",
+		"meta_info", "index", "delta", "message", "role", "content", "logprobs", "finish_reason", "stop_reason", "matched_stop", "token_ids",
+		"prompt_tokens", "completion_tokens", "total_tokens", "type", "code", "param"} {
+		m[n] = n
+	}
+	return m
+}()
 
 // foreign is the law on a name that the table does not have as it is spelled.
 func (p *Policy) foreign(name []byte) *law {

@@ -51,8 +51,8 @@ type Doc struct {
 // member of the object, in the body's order.
 type member struct {
 	name       string // as text; one of the table's own strings where it is known
-	key        int    // offset of the name's opening quote
-	value, end int    // of the value
+	key        int32  // offset of the name's opening quote
+	value, end int32  // of the value
 	removed    bool   // by the policy
 }
 
@@ -75,7 +75,7 @@ func ReadBounded(body []byte, p *Policy, bounds Bounds) (*Doc, *Refusal) {
 	used := scratch.Get().(*names)
 	used.live, used.decoded, used.tables, used.seed = used.live[:0], used.decoded[:0], used.tables[:0], seed
 	s := &scanner{body: body, bounds: bounds.filled(), names: used}
-	d := &Doc{body: body, policy: p, members: make([]member, 0, 16), prompt: Prompt{body: body}}
+	d := &Doc{body: body, policy: p, members: make([]member, 0, 12), prompt: Prompt{body: body}}
 	r := s.document(d)
 	if cap(used.live) <= 1<<12 && cap(used.decoded) <= 1<<14 && cap(used.tables) == 0 {
 		scratch.Put(used)
@@ -131,22 +131,23 @@ func (s *scanner) member(d *Doc, name []byte, key, value int) int {
 		return s.fail(EndsEarly, value)
 	}
 	known, law := d.policy.find(name)
-	m := member{name: known, key: key, value: value}
+	end := 0
 	switch {
 	case known == "messages":
-		m.end = s.messages(d, value)
+		end = s.messages(d, value)
 	case known == "prompt":
-		m.end = s.prompt(d, value)
+		end = s.prompt(d, value)
 	case law.carrier:
-		m.end = s.carrier(value, 1)
+		end = s.carrier(value, 1)
 	default:
-		m.end = s.value(value, 1)
+		end = s.value(value, 1)
 	}
-	if m.end < 0 {
+	if end < 0 {
 		return -1
 	}
+	m := member{name: known, key: int32(key), value: int32(value), end: int32(end)}
 	if d.policy != nil {
-		keep, no := d.policy.judge(law, d, Value{s.body[value:m.end]})
+		keep, no := d.policy.judge(law, d, Value{s.body[value:end]})
 		if no.reason != 0 {
 			s.what = no.what
 			return s.fail(no.reason, key)
@@ -157,7 +158,7 @@ func (s *scanner) member(d *Doc, name []byte, key, value int) int {
 		}
 	}
 	d.members = append(d.members, m)
-	return m.end
+	return end
 }
 
 // carrier scans a value inside which engines (or their extensions) look for fields: a control name there is as good as one at the top.
