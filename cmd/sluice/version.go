@@ -26,7 +26,7 @@ func versionString() string {
 		}
 	}
 	if guard.Unsafe {
-		v += "+UNSAFE (built with unsafe_guards: guards can be taken out)"
+		v += guard.Mark + " (built with unsafe_guards: guards can be taken out)"
 	}
 	return v
 }

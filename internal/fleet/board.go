@@ -352,11 +352,49 @@ func (b *board) why(now time.Time) string {
 			resting++
 		}
 	}
-	s := fmt.Sprintf("%d of %d prefill and %d of %d decode workers are usable", count(b.prefill), len(b.prefill), count(b.decode), len(b.decode))
+	p, d := count(b.prefill), count(b.decode)
+	s := fmt.Sprintf("%d of %d prefill and %d of %d decode workers are usable", p, len(b.prefill), d, len(b.decode))
+	if differ := p*d - b.compatible(); differ > 0 {
+		s += fmt.Sprintf(", %d of %d pairs differ in model, pages or version", differ, p*d)
+	}
 	if resting > 0 {
 		s += fmt.Sprintf(", %d pairs rest", resting)
 	}
 	return s
+}
+
+// compatible counts the pairs of usable workers that may serve, resting or not.
+func (b *board) compatible() (n int) {
+	prefills := map[int]int{} // of a class
+	for _, p := range b.ready[0] {
+		prefills[p.class]++
+	}
+	for _, d := range b.ready[1] {
+		n += prefills[d.class]
+	}
+	return n
+}
+
+// alone says in what a usable worker differs from one of the other role, if it differs from all of them; else "".
+func (b *board) alone(name string) (why string) {
+	w := b.byName[name]
+	others := b.decode
+	if w.role == capacity.Decode {
+		others = b.prefill
+	}
+	for _, o := range others {
+		if !o.usable() {
+			continue
+		}
+		p, d := w, o
+		if w.role == capacity.Decode {
+			p, d = o, w
+		}
+		if why = differ(p, d); why == "" {
+			return ""
+		}
+	}
+	return why
 }
 
 // names of all workers, sorted.

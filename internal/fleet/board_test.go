@@ -64,6 +64,16 @@ func TestPairsThatDifferAreRefused(t *testing.T) {
 		if ps := b.pairStatus(b.prefill[0], b.decode[0], t0); ps.State != "refused" || ps.Reason != want {
 			t.Errorf("status %+v", ps)
 		}
+		if why := b.why(t0); why != "1 of 1 prefill and 1 of 1 decode workers are usable, 1 of 1 pairs differ in model, pages or version" {
+			t.Errorf("%s: clients hear that %s", want, why)
+		}
+		if p, d := b.alone("p0"), b.alone("d0"); p != want || d != want {
+			t.Errorf("alone says %q of prefill and %q of decode, want %q", p, d, want)
+		}
+		b.up("d0", helloOf(1), factsOf("d0", capacity.Decode, 4096, 4096), "h:1", false)
+		if p, d := b.alone("p0"), b.alone("d0"); p != "" || d != "" {
+			t.Errorf("alone says %q and %q of a pair that may serve", p, d)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -133,6 +134,8 @@ func (f *Fleet) learn(s *Session, w wire.Facts) error {
 		return fmt.Errorf("%w: its facts are those of %s %q", errRefused, facts.Role, facts.Name)
 	case facts.PoolTokens <= 0 || facts.Context <= 0:
 		return fmt.Errorf("%w: a pool of %d and a context of %d tokens", errRefused, facts.PoolTokens, facts.Context)
+	case !guard.Unsafe && strings.Contains(facts.Version, guard.Mark):
+		return fmt.Errorf("%w: guards can be taken out of its build (%s), and not of this one", errRefused, guard.Mark)
 	case facts.Usable() < facts.Context && !guard.Off(guard.Admission):
 		// Rule 2. A worker of ours refuses to start like this; one that does not is not to be trusted with a prompt in between.
 		return fmt.Errorf("%w: %w", errRefused, capacity.Shortfall{Role: facts.Role, Pool: facts.Usable(), Context: facts.Context})
@@ -152,6 +155,9 @@ func (f *Fleet) learn(s *Session, w wire.Facts) error {
 	if first {
 		f.cfg.Log.Info("worker up", "model", f.cfg.Model, "worker", s.worker.Name, "role", facts.Role, "boot", s.hello.Boot,
 			"pool_tokens", facts.PoolTokens, "context", facts.Context, "limit", capacity.Node(facts).Tokens)
+		if why := f.board.alone(s.worker.Name); why != "" {
+			f.cfg.Log.Warn("worker pairs with no other", "model", f.cfg.Model, "worker", s.worker.Name, "role", facts.Role, "reason", why)
+		}
 	}
 	return nil
 }
@@ -166,6 +172,9 @@ func (f *Fleet) gone(s *Session, why error) {
 	delete(f.sessions, s.worker.Name)
 	f.board.down(s.worker.Name, Connecting, why.Error())
 	f.change()
+	if f.ctx.Err() == nil {
+		f.cfg.Log.Warn("worker lost", "model", f.cfg.Model, "worker", s.worker.Name, "role", s.worker.Role, "boot", s.hello.Boot, "reason", why)
+	}
 }
 
 // down notes why a worker is not up, and logs what is new about it.

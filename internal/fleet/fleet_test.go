@@ -2,7 +2,9 @@ package fleet_test
 
 import (
 	"context"
+	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/sluicekv/sluice/internal/attempt"
 	"github.com/sluicekv/sluice/internal/fleet"
 	"github.com/sluicekv/sluice/internal/fleet/fleettest"
+	"github.com/sluicekv/sluice/internal/guard"
 	"github.com/sluicekv/sluice/internal/page"
 	"github.com/sluicekv/sluice/internal/verdict"
 	"github.com/sluicekv/sluice/internal/wire"
@@ -99,6 +102,42 @@ func TestFactsMayChange(t *testing.T) {
 	}
 }
 
+// The log says each loss of a worker, also of one that is back at once.
+func TestALossIsLogged(t *testing.T) {
+	keys := fleettest.Keys("p0", "d0")
+	p, d := fleettest.NewWorker(t, keys, "p0").Start(), fleettest.NewWorker(t, keys, "d0").Start()
+	var log lines
+	f := start(t, keys, func(c *fleet.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) }, p, d)
+	fleettest.Until(t, "ready", f.Ready)
+	p.Drop()
+	fleettest.Until(t, "back", func() bool { return p.Dials() > 1 && f.Ready() })
+	if got := log.String(); strings.Count(got, `msg="worker lost" model=m worker=p0 role=prefill`) != 1 {
+		t.Errorf("%s", got)
+	}
+	f.Close()
+	if got := log.String(); strings.Count(got, "worker lost") != 1 {
+		t.Errorf("an end of our own is told as a loss:\n%s", got)
+	}
+}
+
+// lines is a log that can be read while it grows.
+type lines struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
 // A worker that answers and is not what it should be is refused, by name, and asked again.
 func TestWorkersThatAreRefused(t *testing.T) {
 	keys := fleettest.Keys("p0", "d0", "p1")
@@ -111,12 +150,16 @@ func TestWorkersThatAreRefused(t *testing.T) {
 		`its facts are those of prefill "x"`:                          func(w *fleettest.Worker, _ *fleet.Config) { w.Facts.Name = "x" },
 		"a pool of 4096 and a context of 0 tokens":                    func(w *fleettest.Worker, _ *fleet.Config) { w.Facts.Context = 0 },
 		"the KV pool holds 4096 tokens but the context is 8192":       func(w *fleettest.Worker, _ *fleet.Config) { w.Facts.Context = 8192 },
+		"guards can be taken out of its build (+UNSAFE)":              func(w *fleettest.Worker, _ *fleet.Config) { w.Facts.Version = "1" + guard.Mark + " (drills)" },
 		"the peer's key is not trusted":                               func(_ *fleettest.Worker, c *fleet.Config) { c.Workers[0].Key = keys.IDs["p1"].Public() },
 		"the fleet has no key for p0": func(_ *fleettest.Worker, c *fleet.Config) {
 			c.Workers[0].Key, c.Keys = nil, fleettest.Keys("p1").Keys
 		},
 	} {
 		t.Run(want, func(t *testing.T) {
+			if guard.Unsafe && strings.Contains(want, guard.Mark) {
+				t.Skip("a gateway of the unsafe build takes such workers: drills have no other")
+			}
 			w := fleettest.NewWorker(t, keys, "p0")
 			var cfg fleet.Config
 			cfg.Workers = make([]fleet.Worker, 1)

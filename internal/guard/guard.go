@@ -27,6 +27,9 @@ const (
 	Echo                        // decode recomputes the last position and compares
 )
 
+// Mark is in the version of every binary that can take guards out. A node that cannot refuses such a peer: its replies carry no warning.
+const Mark = "+UNSAFE"
+
 // All guards.
 const All = Echo<<1 - 1
 
