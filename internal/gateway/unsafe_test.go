@@ -5,6 +5,7 @@ package gateway
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sluicekv/sluice/internal/fleet/fleettest"
 	"github.com/sluicekv/sluice/internal/guard"
@@ -23,6 +24,8 @@ func TestGuardsTakenOutOfTheGateway(t *testing.T) {
 		a.Reserved()
 		if a.WaitPrompt() {
 			a.No(prefill, verdict.Of(verdict.EngineFailed, verdict.Prefill, "no"))
+			// The legs have a link each. Without the hold nothing orders what comes on them: prefill's no has time to be heard.
+			time.Sleep(50 * time.Millisecond)
 			a.Sealed()
 			a.Output(0, text(secret)...)
 			a.Ends(decode, a.Outcome(decode, len(secret)))

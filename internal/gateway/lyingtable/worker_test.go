@@ -1,6 +1,7 @@
 package lyingtable
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // secret is text of another request: no client may ever see a byte of it.
@@ -32,8 +34,9 @@ type pair struct {
 	t        *testing.T
 	engine   string
 	lie      lie
-	tokens   int  // what both say the prompt has
-	noUsage  bool // decode says usage only at the end of a stream
+	tokens   int   // what both say the prompt has
+	noUsage  bool  // decode says usage only at the end of a stream
+	meets    *pair // whose prefill decode waits for, as a real one waits for its pages; nil: nobody's
 	prefill  *httptest.Server
 	decode   *httptest.Server
 	mu       sync.Mutex
@@ -81,6 +84,19 @@ func (p *pair) seen() []request {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return append([]request(nil), p.asked...)
+}
+
+// prefillCame waits until prefill was asked for a room; false when the request of decode ends first.
+func (p *pair) prefillCame(ctx context.Context, room any) bool {
+	for ctx.Err() == nil {
+		for _, r := range p.seen() {
+			if r.leg == "prefill" && r.body["bootstrap_room"] == room {
+				return true
+			}
+		}
+		time.Sleep(time.Millisecond) // polling the other handler's notes
+	}
+	return false
 }
 
 func (p *pair) forget() {
@@ -137,6 +153,9 @@ func (p *pair) serveDecode(w http.ResponseWriter, r *http.Request) {
 	body, ok := p.note("decode", r)
 	if !ok {
 		http.NotFound(w, r)
+		return
+	}
+	if p.meets != nil && !p.meets.prefillCame(r.Context(), body["bootstrap_room"]) {
 		return
 	}
 	chat := strings.Contains(r.URL.Path, "chat")
