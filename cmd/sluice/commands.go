@@ -11,6 +11,7 @@ func commands() []*cobra.Command {
 		newCheckCommand(),
 		newAdvisoriesCommand(),
 		newDrillCommand(),
+		newFakeCommand(),
 		newKeysCommand(),
 		newConfigCommand(),
 		newVersionCommand(),
