@@ -34,7 +34,12 @@ func (g *Gateway) adminMux() http.Handler {
 	mux.HandleFunc("/healthz", only("GET", healthz))
 	mux.HandleFunc("/readyz", only("GET", g.readyz))
 	mux.HandleFunc("/", notFound)
-	return labelled(mux)
+	// An operator's browser reaches this port; a page that it shows must not switch a model off through it.
+	own := http.NewCrossOriginProtection()
+	own.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		plainError(w, http.StatusForbidden, "a page of another site may not do this", "forbidden")
+	}))
+	return labelled(own.Handler(mux))
 }
 
 // fleets asks every model's fleet for its status, at the same time, in the order of the config.

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -30,6 +31,17 @@ func (x *walk) readBody() (body []byte, held int64, v verdict.Verdict) {
 	control := http.NewResponseController(x.w)
 	control.SetReadDeadline(by)
 	defer control.SetReadDeadline(time.Time{})
+	// When the gateway withdraws its requests, a drain does not wait for a client that still sends.
+	cut := make(chan struct{})
+	stop := context.AfterFunc(x.g.ctx, func() {
+		defer close(cut)
+		control.SetReadDeadline(time.Now())
+	})
+	defer func() {
+		if !stop() {
+			<-cut
+		}
+	}()
 
 	// One byte more than announced, so that the end is seen in the same read.
 	want := min(limit, firstRead)
@@ -84,6 +96,10 @@ func (x *walk) tooLarge() verdict.Verdict {
 }
 
 func (x *walk) brokenBody(err error) verdict.Verdict {
+	var w withdrawn
+	if errors.As(context.Cause(x.g.ctx), &w) {
+		return w.verdict
+	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		v := verdict.Of(verdict.Deadline, verdict.Body, "the body took longer than its time")
 		v.Status = http.StatusRequestTimeout

@@ -182,6 +182,25 @@ func TestBodies(t *testing.T) {
 	}
 }
 
+// A client that still sends its body does not hold up the end of a drain.
+func TestADrainDoesNotWaitForABody(t *testing.T) {
+	d := open(t, fleettest.Honest('x'), func(c *Config, _ *fleettest.Pair) { c.Limits.BodyTime = time.Hour })
+	reply := make(chan string)
+	go func() {
+		status, body := raw(t, d, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n\r\n{", nil)
+		reply <- fmt.Sprint(status, " ", body)
+	}()
+	fleettest.Until(t, "the body awaited", func() bool { return d.g.requests.inFlight() == 1 })
+	over, end := context.WithCancel(t.Context())
+	end()
+	if err := d.g.Drain(over); err == nil {
+		t.Error("the drain says that all ended by itself")
+	}
+	if got, want := <-reply, "503 "+errorBody("the gateway is shutting down", "server_error", "null", "shutting_down"); got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+}
+
 // Bodies together have a budget, so that many large ones cannot take the process's memory.
 func TestBodyBudget(t *testing.T) {
 	d := open(t, fleettest.Honest('x'), func(c *Config, _ *fleettest.Pair) { c.Limits.Body, c.Limits.Bodies = 100_000, 150_000 })

@@ -211,6 +211,17 @@ func TestKillSwitch(t *testing.T) {
 	if a := d.post("/v1/completions", complete("x", "")); a.status != 200 {
 		t.Errorf("%d %s", a.status, a.body)
 	}
+	r, err := http.NewRequest("POST", d.admin("/admin/models/m/off"), strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Origin", "http://elsewhere.example") // what a browser adds to another site's form
+	if a := d.do(r); a.status != 403 || a.body != errorBody("a page of another site may not do this", invalid, "null", "forbidden") {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if a := d.post("/v1/completions", complete("x", "")); a.status != 200 {
+		t.Errorf("switched off by another site's page: %d %s", a.status, a.body)
+	}
 	for body, want := range map[string]string{`{"reason":"so"}`: "so", "": "by an operator"} {
 		post("/admin/models/m/off", body)
 		if a := d.post("/v1/completions", complete("x", "")); !strings.Contains(a.body, "switched off: "+want+`"`) {

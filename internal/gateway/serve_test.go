@@ -123,6 +123,10 @@ func TestCompletions(t *testing.T) {
 	if s := second.Plan.Sampling; s.Seed != ^uint64(6) || s.Temperature != 0.5 || s.TopP != 0.25 {
 		t.Errorf("%+v", s)
 	}
+	d.post("/v1/completions", complete("hi", `,"temperature":1,"top_p":0`))
+	if s := d.pair.Attempts()[2].Plan.Sampling; s.Temperature != 0 {
+		t.Errorf("top_p 0 is the likeliest token alone, not %+v", s)
+	}
 	if one, two := d.pair.Attempts()[0].Plan, second.Plan; one.Sampling.Seed == 0 || one.Attempt == two.Attempt || two.Seq != one.Seq+1 {
 		t.Errorf("%+v %+v", one, two)
 	}

@@ -179,7 +179,9 @@ func (x *walk) chooseModel(req *openai.Request) verdict.Verdict {
 		x.asked.temperature = *req.Temperature
 	}
 	if req.TopP != nil {
-		x.asked.topP = *req.TopP
+		if x.asked.topP = *req.TopP; x.asked.topP == 0 {
+			x.asked.temperature, x.asked.topP = 0, 1 // the smallest nucleus there is: the likeliest token alone
+		}
 	}
 	if req.Seed != nil {
 		x.asked.seed = uint64(*req.Seed)
