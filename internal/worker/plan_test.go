@@ -4,7 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
+	"log/slog"
+	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -462,4 +466,46 @@ func TestLinksAreBounded(t *testing.T) {
 	<-li.link.Done()
 	served(t, d.call(needle("SECOND", 100)).run())
 	r.clean()
+}
+
+// A worker says why it let nobody in; what knocks often is said once a second.
+func TestRefusedLinksAreLogged(t *testing.T) {
+	var log lockedLog
+	r := newRig(t, func(_ capacity.Role, c *Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	for _, a := range []net.Addr{r.decode.Addr(), r.decode.DataAddr()} {
+		for range 3 {
+			c, err := net.Dial("tcp", a.String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			io.WriteString(c, "GET / HTTP/1.1\r\n\r\n")
+			io.Copy(io.Discard, c) // to its end: the refusal was said by then, or is being said
+			c.Close()
+		}
+	}
+	for _, socket := range []string{"control", "data"} {
+		want := `msg="link refused" worker=d0 role=decode socket=` + socket
+		for end := time.Now().Add(10 * time.Second); !strings.Contains(log.String(), want); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("no %s in\n%s", want, log.String())
+			}
+		}
+	}
+}
+
+type lockedLog struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *lockedLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }

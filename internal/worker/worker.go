@@ -117,13 +117,16 @@ func New(cfg Config) (*Worker, error) {
 func (w *Worker) Start() (err error) {
 	w.startEngine()
 	if w.cfg.Role == capacity.Decode {
-		w.data, err = tcp.ListenData(w.cfg.Data, w.dataConfig(w.cfg.Fleet.Trust(wire.RolePrefill)))
+		c := w.dataConfig(w.cfg.Fleet.Trust(wire.RolePrefill))
+		c.OnRefuse = w.sayRefused("data")
+		w.data, err = tcp.ListenData(w.cfg.Data, c)
 		if err != nil {
 			return err
 		}
 	}
 	w.controls, err = tcp.ListenControl(w.cfg.Listen, tcp.Config{
 		Identity: w.cfg.Identity, Hello: w.hello(), Trust: w.cfg.Fleet.Trust(wire.RoleGateway), Accept: w.cfg.Fleet.Check,
+		OnRefuse: w.sayRefused("control"),
 	})
 	if err != nil {
 		if w.data != nil {
@@ -162,6 +165,18 @@ func (w *Worker) dialData(ctx context.Context, e admission.Endpoint) (dataLink, 
 		return nil, err
 	}
 	return w.filteredData(l), nil
+}
+
+// sayRefused logs the handshakes that a socket ended: the dialler is told no more than that. At most one line a second, since anybody
+// may knock.
+func (w *Worker) sayRefused(socket string) func(net.Addr, error) {
+	var next atomic.Int64 // unix nanoseconds
+	return func(remote net.Addr, err error) {
+		now, due := time.Now().UnixNano(), next.Load()
+		if now >= due && next.CompareAndSwap(due, now+int64(time.Second)) {
+			w.log.Warn("link refused", "socket", socket, "remote", remote, "error", err)
+		}
+	}
 }
 
 func (w *Worker) acceptControls() {
