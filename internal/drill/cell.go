@@ -248,7 +248,7 @@ var own = map[string]map[string]at{
 		"grant": reached["grant"], "landing": {trace.Prefill, trace.PageSent, bPages / 4}, "manifest": {trace.Prefill, trace.ClosingSent, 1},
 		"settle": {trace.Prefill, trace.LeaseDrained, 1}},
 	node.Gateway: {"plan": {trace.Gateway, trace.Opened, 1}, "reserve": {trace.Gateway, trace.ReservedSeen, 1}, "manifest": {trace.Gateway, trace.PrefillEnded, 1},
-		"seal": {trace.Gateway, trace.SealedSeen, 1}, "stream": {trace.Gateway, trace.OutputSeen, 3}, "settle": {trace.Gateway, trace.LegSettled, 1}},
+		"seal": {trace.Gateway, trace.SealedSeen, 1}, "stream": {trace.Gateway, trace.OutputSeen, 1}, "settle": {trace.Gateway, trace.LegSettled, 1}},
 }
 
 // when waits until the fleet is in a phase. It reports false when the phase was not reached in time.

@@ -23,9 +23,9 @@ func frames() []fault {
 		return fault{class: class, phase: phase, what: what, want: want, quick: quick, out: out, guards: guards,
 			run: func(ctx context.Context, s *scene) (seen, error) { return s.framed(ctx, who, r) }}
 	}
-	gone := func(class, phase, what, who string, quick bool, r node.Rule) fault {
+	gone := func(class, phase, what, who string, quick bool, r ...node.Rule) fault {
 		return fault{class: class, phase: phase, what: what, quick: quick,
-			run: func(ctx context.Context, s *scene) (seen, error) { return s.abandoned(ctx, phase, who, r) }}
+			run: func(ctx context.Context, s *scene) (seen, error) { return s.abandoned(ctx, phase, who, r...) }}
 	}
 	lose := func(kind string, data, out bool) node.Rule { return node.Rule{Kind: kind, Data: data, Out: out} }
 	twice := func(kind string, data, out bool) node.Rule {
@@ -48,21 +48,23 @@ func frames() []fault {
 		one(doubled, "settle", "decode says twice that its pages are back", node.Decode, twice("settled", control, out), either, true, 0),
 		one(status, "manifest", "prefill's outcome is lost", node.Prefill, lose("outcome", control, out), refused, true, guard.Hold),
 		one(status, "settle", "decode's outcome is lost", node.Decode, lose("outcome", control, out), refused, false, 0),
-		one(status, "stream", "one frame of output is lost", node.Decode, node.Rule{Kind: "output", Out: out, Skip: 1, Most: 1}, refused, true, 0),
+		one(status, "stream", "one frame of output is lost", node.Decode, node.Rule{Kind: "output", Out: out, Most: 1}, refused, true, 0),
 		one(status, "seal", "the manifest is lost", node.Decode, lose("manifest", data, in), refused, false, 0, "protocol"),
 		one(handle, "plan", "a plan comes twice to decode", node.Decode, twice("plan", control, in), either, true, 0),
 		one(handle, "reserve", "a plan comes twice to prefill", node.Prefill, twice("plan", control, in), either, false, 0),
-		one(handle, "stream", "one frame of output comes twice", node.Decode, node.Rule{Kind: "output", Out: out, Times: 2, Skip: 1, Most: 1}, either, true, 0),
+		one(handle, "stream", "one frame of output comes twice", node.Decode, node.Rule{Kind: "output", Out: out, Times: 2, Most: 1}, either, true, 0),
 		one(partial, "attach", "one page of many is lost", node.Decode, node.Rule{Kind: "page", Data: data, Skip: 5, Most: 1}, refused, true, guard.Count, "count"),
 		one("duplicate, replayed or guessed attempt", "stream", "one page of many comes twice", node.Decode, node.Rule{Kind: "page", Data: data, Skip: 5, Most: 1, Times: 2},
 			either, true, guard.Gate, "gate"),
 		gone(abort, "attach", "the client hangs up; decode's abort to prefill is lost", node.Prefill, false, lose("abort", data, in)),
-		gone(abort, "landing", "the client hangs up; prefill's abort to decode is lost", node.Prefill, false, lose("abort", data, out)),
+		gone(abort, "attach", "the client hangs up before prefill has its grant; prefill's abort to decode is lost", node.Prefill, true, lose("abort", data, out),
+			lose("grant", data, in)),
+		gone(abort, "landing", "the client hangs up; prefill's closing statement, which says no, is lost", node.Prefill, true, lose("manifest", data, out)),
 	}
 	for _, phase := range []string{"reserve", "attach", "grant", "landing", "stream"} {
 		all = append(all,
 			gone(abort, phase, "the client hangs up; the gateway's abort to decode is lost", node.Decode, phase == "landing" || phase == "stream", lose("abort", control, in)))
-		if phase != "stream" {
+		if phase != "stream" && phase != "reserve" { // prefill has shipped all, or was not asked yet
 			all = append(all, gone(abort, phase, "the client hangs up; the gateway's abort to prefill is lost", node.Prefill, phase == "grant", lose("abort", control, in)))
 		}
 	}
@@ -96,15 +98,15 @@ func (s *scene) drained(ctx context.Context) {
 	_, _, _, _ = s.x.settled(ctx, 4*time.Second)
 }
 
-// abandoned asks for B, hangs up in a phase, and loses the aborts that follow from it.
-func (s *scene) abandoned(ctx context.Context, phase, who string, r node.Rule) (seen, error) {
+// abandoned asks for B, hangs up in a phase, and loses what the first rule says; later rules set the scene. Prefill's pages go slowly, so
+// that there is something to abort.
+func (s *scene) abandoned(ctx context.Context, phase, who string, r ...node.Rule) (seen, error) {
 	p := s.process(who)
-	if who == node.Prefill && r.Data { // it must still have something to abort: its pages go slowly
-		slow := node.Rule{Kind: "page", Data: true, Out: true, Times: 1, Delay: 20}
-		if _, err := s.x.prefill.do(ctx, node.Command{Do: node.DoRules, Rules: []node.Rule{r, slow}}); err != nil {
-			return seen{}, err
-		}
-	} else if _, err := p.do(ctx, node.Command{Do: node.DoRules, Rules: []node.Rule{r}}); err != nil {
+	slow := node.Rule{Kind: "page", Data: true, Out: true, Times: 1, Delay: 20}
+	if who == node.Prefill {
+		r = append(r, slow)
+	}
+	if _, err := p.do(ctx, node.Command{Do: node.DoRules, Rules: r}); err != nil {
 		return seen{}, err
 	}
 	asking, hangUp := context.WithCancel(ctx)
