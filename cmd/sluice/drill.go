@@ -64,6 +64,7 @@ Exit code 1 when a cell is red with all guards on.`,
 	c.Flags().Uint64Var(&opt.Seed, "seed", 1, "of the codes, prompts and storms")
 	c.Flags().StringVar(&opt.Only, "class", "", "only classes whose name has this `TEXT`")
 	c.Flags().StringVar(&format, "format", "table", strings.Join(report.Formats, ", "))
+	c.Flags().StringVar(&opt.Trace, "trace", "", "leave each fleet's trace in `DIR`, for sluice drill replay --unfinished (nodes are killed)")
 	c.Flags().StringVar(&out, "output", "", "write the report to `FILE`")
 	c.AddCommand(newIncidentCommand(), newReplayCommand(), newSoakCommand(), newDrillNodeCommand())
 	return c

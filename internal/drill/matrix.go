@@ -2,12 +2,16 @@ package drill
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/sluicekv/sluice/internal/guard"
+	"github.com/sluicekv/sluice/internal/handoff/trace"
 )
 
 // Matrix is every fault class at every phase, as it was run.
@@ -27,6 +31,7 @@ type MatrixOptions struct {
 	Quick    bool
 	Only     string   // classes whose name has it; empty: all
 	Program  []string // that runs a node; nil: this binary
+	Trace    string   // a directory for the trace of each fleet, for drill replay --unfinished; empty: none
 	Progress func(done, total int, now string)
 }
 
@@ -65,8 +70,8 @@ func RunMatrix(ctx context.Context, o MatrixOptions) (m Matrix, err error) {
 			todo = append(todo, f)
 		}
 	}
-	r := &runner{program: o.Program, m: &m}
-	defer r.drop()
+	r := &runner{program: o.Program, m: &m, trace: o.Trace}
+	defer func() { err = errors.Join(err, r.drop()) }()
 	for i, f := range todo {
 		if o.Progress != nil {
 			o.Progress(i, len(todo), f.class+" at "+f.phase)
@@ -89,13 +94,16 @@ type runner struct {
 	program []string
 	m       *Matrix
 	x       *trio
+	trace   string // directory
 }
 
 func (r *runner) fleet(ctx context.Context, without guard.Guard) (*trio, error) {
 	if r.x != nil && r.x.without == without {
 		return r.x, nil
 	}
-	r.drop()
+	if err := r.drop(); err != nil {
+		return nil, err
+	}
 	x, err := startTrio(ctx, r.program, without, budget, usual)
 	if err == nil {
 		r.x = x
@@ -104,11 +112,22 @@ func (r *runner) fleet(ctx context.Context, without guard.Guard) (*trio, error) 
 	return x, err
 }
 
-func (r *runner) drop() {
-	if r.x != nil {
-		r.x.close()
-		r.x = nil
+// drop ends the fleet, and leaves its trace.
+func (r *runner) drop() error {
+	x := r.x
+	r.x = nil
+	if x == nil {
+		return nil
 	}
+	x.close()
+	if r.trace == "" || x.without != 0 {
+		return nil
+	}
+	f, err := os.Create(filepath.Join(r.trace, fmt.Sprintf("fleet-%02d.trace", r.m.Fleets)))
+	if err != nil {
+		return err
+	}
+	return errors.Join(trace.Write(f, x.events.since(0)), f.Close())
 }
 
 // cell runs a fault, and in the unsafe build once more with its guard taken out.
@@ -136,8 +155,7 @@ func (r *runner) cell(ctx context.Context, f fault, seed uint64) (Cell, error) {
 			c.CaughtNextBy = err.Error()
 		}
 	}
-	r.drop() // what ran without a guard is not worth keeping
-	return c, ctx.Err()
+	return c, errors.Join(r.drop(), ctx.Err()) // what ran without a guard is not worth keeping
 }
 
 // once runs a fault once. A drill that fails on a fleet of its own making is a red cell, not an end of the matrix.
@@ -155,7 +173,7 @@ func (r *runner) once(ctx context.Context, f fault, without guard.Guard, seed ui
 	}
 	r.m.Events += c.Events
 	if f.ends || c.Red() {
-		r.drop()
+		return c, r.drop()
 	}
 	return c, nil
 }

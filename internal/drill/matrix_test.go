@@ -51,7 +51,7 @@ func TestCellsOfEachKindAreGreenAndTheirGuardsAreWhatMakesThemSo(t *testing.T) {
 	}
 	m := Matrix{}
 	r := &runner{program: []string{self, "drill", NodeCommand}, m: &m}
-	defer r.drop()
+	defer func() { _ = r.drop() }()
 	run := 0
 	for _, f := range faults() {
 		if !few[[2]string{f.class, f.phase}] || guard.Unsafe && f.out == 0 {
