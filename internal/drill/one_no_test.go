@@ -243,7 +243,7 @@ func TestOtherRefusalsGoTheSameRoad(t *testing.T) {
 		if !x.events.wait(t.Context().Done(), from, trace.Decode, trace.PagesReserved, 2) {
 			t.Fatal("nobody holds the pages")
 		}
-		check("no pages in time", 503, "kv_pool_exhausted", ask(strings.Repeat("z", 7000)), "X-Request-Timeout", "0.4")
+		check("no pages in time", 503, "kv_pool_exhausted", ask(strings.Repeat("z", 7000)), "X-Request-Timeout", "2.5")
 		release()
 		if _, err := x.prefill.do(t.Context(), node.Command{Do: node.DoRules}); err != nil {
 			t.Fatal(err)
