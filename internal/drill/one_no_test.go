@@ -203,7 +203,8 @@ func TestOtherRefusalsGoTheSameRoad(t *testing.T) {
 	}
 	all := map[string]*seen{}
 	for _, program := range programs(t) {
-		x, err := startTrio(t.Context(), program.args, 0, limits{deadline: 5000, settle: 2000, silence: 5000}, usual)
+		x, err := startTrio(t.Context(), program.args, 0, limits{deadline: 30_000, settle: 10_000, silence: 10_000},
+			sizes{prefill: 32768, decode: decodePool, liar: prefillPool, context: contextLen, decodeContext: contextLen})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -229,7 +230,7 @@ func TestOtherRefusalsGoTheSameRoad(t *testing.T) {
 		check("no such model", 404, "model_not_found", ask("x", "model", "nobody"))
 
 		// Decode's pages are all taken by prompts that land slowly, and the request cannot wait for them.
-		slow := node.Command{Do: node.DoRules, Rules: []node.Rule{{Kind: "page", Data: true, Out: true, Times: 1, Delay: 40}}}
+		slow := node.Command{Do: node.DoRules, Rules: []node.Rule{{Kind: "page", Data: true, Out: true, Times: 1, Delay: 200}}}
 		if _, err := x.prefill.do(t.Context(), slow); err != nil {
 			t.Fatal(err)
 		}
@@ -259,6 +260,29 @@ func TestOtherRefusalsGoTheSameRoad(t *testing.T) {
 		if _, err := x.prefill.do(t.Context(), node.Command{Do: node.DoRules}); err != nil {
 			t.Fatal(err)
 		}
+		// An operator switches the model off, and on again; then the gateway shuts down.
+		x.admin(t, "/admin/models/honest/off?reason=test")
+		check("model off", 503, "model_off", ask("x"))
+		x.admin(t, "/admin/models/honest/on")
+		if _, err := x.gateway.do(t.Context(), node.Command{Do: node.DoDrain}); err != nil {
+			t.Fatal(err)
+		}
+		for n, _ := refusal(t, x.door(), "/v1/completions", ask("x")); n.status == 200; n, _ = refusal(t, x.door(), "/v1/completions", ask("x")) {
+		}
+		check("shutting down", 503, "shutting_down", ask("x"))
 		x.over(t)
+	}
+}
+
+// admin posts to the gateway's admin listener.
+func (x *trio) admin(t *testing.T, path string) {
+	t.Helper()
+	resp, err := http.Post("http://"+x.gateway.up.Data+path, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != 200 {
+		t.Fatalf("%s: %d", path, resp.StatusCode)
 	}
 }

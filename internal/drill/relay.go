@@ -63,7 +63,7 @@ func (r *relay) accept() {
 			continue
 		}
 		r.mu.Lock()
-		var out net.Conn = t
+		out := t
 		if len(r.faults) > 0 {
 			f := faultconn.Wrap(t, r.faults...)
 			r.faults, r.spoilt, out = nil, append(r.spoilt, f), f

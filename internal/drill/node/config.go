@@ -69,6 +69,7 @@ const (
 	DoRules   = "rules"   // lose and double frames
 	DoScan    = "scan"    // worker: bytes in its free pages that are not zero, in Fired
 	DoFired   = "fired"   // how often rules met a frame
+	DoDrain   = "drain"   // gateway: take no more requests
 	DoClose   = "close"   // end well
 )
 
@@ -97,7 +98,7 @@ type Reply struct {
 	ID    int    `json:"id"` // of the command; 0: the node is up
 	Error string `json:"error,omitzero"`
 	Addr  string `json:"addr,omitzero"`
-	Data  string `json:"data,omitzero"`
+	Data  string `json:"data,omitzero"` // decode: the data socket; gateway: the admin listener
 	Boot  uint64 `json:"boot,omitzero"`
 	Stats Stats  `json:"stats,omitzero"`
 	Fired int    `json:"fired,omitzero"`

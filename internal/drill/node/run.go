@@ -3,6 +3,7 @@ package node
 import (
 	"bufio"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -100,6 +101,8 @@ func (n *node) obey(c Command) {
 		err = n.rec.arm(c.Arm)
 	case DoRules:
 		n.frames.set(c.Rules)
+	case DoDrain:
+		go func() { _ = n.door.Drain(context.Background()) }() // it returns when all are served
 	case DoScan:
 		r.Fired = int(n.worker.Pool().ScanFree())
 	case DoFired:
@@ -195,7 +198,7 @@ func (n *node) start() (Reply, error) {
 					Workers: []gateway.WorkerAddr{{Name: name, Role: capacity.Prefill, Addr: n.cfg.Prefills[i]}, decode}})
 			}
 		}
-		cfg := gateway.Config{Listen: n.cfg.Listen, Log: logger, Identity: ids[Gateway], Keys: keys, Version: "drill", Models: models,
+		cfg := gateway.Config{Listen: n.cfg.Listen, Admin: "127.0.0.1:0", Log: logger, Identity: ids[Gateway], Keys: keys, Version: "drill", Models: models,
 			Trace: n.rec, Limits: gateway.Limits{Deadline: milliseconds(n.cfg.Deadline), Settle: milliseconds(n.cfg.Settle)}}
 		if n.cfg.Records != "" {
 			w, err := os.OpenFile(n.cfg.Records, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -215,7 +218,7 @@ func (n *node) start() (Reply, error) {
 		if err := n.door.Start(); err != nil {
 			return Reply{}, err
 		}
-		return Reply{Addr: n.door.Addr()}, nil
+		return Reply{Addr: n.door.Addr(), Data: n.door.AdminAddr()}, nil
 	}
 	return Reply{}, fmt.Errorf("drill: no node is a %q", n.cfg.Kind)
 }

@@ -83,5 +83,5 @@ func Receive(c *net.UnixConn) (*os.File, error) {
 	for _, fd := range fds {
 		_ = unix.Close(fd)
 	}
-	return nil, fmt.Errorf("shm: a peer sent %d bytes and %d files, not one and one (%v)", n, len(fds), err)
+	return nil, errors.Join(fmt.Errorf("shm: a peer sent %d bytes and %d files, not one and one", n, len(fds)), err)
 }
