@@ -63,6 +63,7 @@ type layer struct {
 // when it opens the plan, in prefill's engine, in the manifest alone. In one process and in three, streamed and not, on pools of any
 // proportion, prompts of one page included, the client gets the same bytes.
 func TestOneNoEverywhere(t *testing.T) {
+	release(t)
 	together(t)
 	const believed = 8192
 	admission := func(model string) layer { return layer{name: "admission", through: model} }
@@ -189,6 +190,7 @@ func (x *trio) over(t *testing.T) {
 
 // Other reasons to refuse go the same road: one code and one body, in one process and in three, streamed and not.
 func TestOtherRefusalsGoTheSameRoad(t *testing.T) {
+	release(t)
 	together(t)
 	ask := func(prompt any, more ...any) map[string]any {
 		b := map[string]any{"model": "honest", "prompt": prompt, "max_tokens": 5}
@@ -234,7 +236,7 @@ func TestOtherRefusalsGoTheSameRoad(t *testing.T) {
 		if _, err := x.prefill.do(t.Context(), slow); err != nil {
 			t.Fatal(err)
 		}
-		holding, release := context.WithCancel(t.Context())
+		holding, hangUp := context.WithCancel(t.Context())
 		from := x.events.now()
 		for range 2 {
 			go func() {
@@ -245,7 +247,7 @@ func TestOtherRefusalsGoTheSameRoad(t *testing.T) {
 			t.Fatal("nobody holds the pages")
 		}
 		check("no pages in time", 503, "kv_pool_exhausted", ask(strings.Repeat("z", 7000)), "X-Request-Timeout", "2.5")
-		release()
+		hangUp()
 		if _, err := x.prefill.do(t.Context(), node.Command{Do: node.DoRules}); err != nil {
 			t.Fatal(err)
 		}
