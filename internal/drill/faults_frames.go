@@ -109,6 +109,12 @@ func (s *scene) abandoned(ctx context.Context, phase, who string, r ...node.Rule
 	if _, err := p.do(ctx, node.Command{Do: node.DoRules, Rules: r}); err != nil {
 		return seen{}, err
 	}
+	if who == node.Prefill && r[0].Data && r[0].Out { // prefill says no to decode unless it heard it from there
+		mute := []node.Rule{{Kind: "abort", Data: true, Out: true}}
+		if _, err := s.x.decode.do(ctx, node.Command{Do: node.DoRules, Rules: mute}); err != nil {
+			return seen{}, err
+		}
+	}
 	asking, hangUp := context.WithCancel(ctx)
 	defer hangUp()
 	done := make(chan reply, 1)
@@ -119,8 +125,14 @@ func (s *scene) abandoned(ctx context.Context, phase, who string, r ...node.Rule
 	hangUp()
 	got := seen{reply: <-done}
 	s.drained(ctx)
-	s.drained(ctx)
-	f, err := p.do(ctx, node.Command{Do: node.DoFired})
+	var f node.Reply
+	var err error
+	for range 100 {
+		if f, err = p.do(ctx, node.Command{Do: node.DoFired}); err != nil || f.Fired > 0 {
+			break
+		}
+		time.Sleep(10 * time.Millisecond) // polling another process, whose frame may be behind a slow page
+	}
 	got.fired = f.Fired
 	got.guard = "deadline" // the plan's own: the pages come back although nobody said so
 	return got, err
