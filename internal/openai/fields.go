@@ -67,6 +67,32 @@ func init() {
 		"verbosity":           {where: chat, neutral: isText("medium")},
 		"web_search_options":  {where: chat, neutral: never},
 
+		// Extensions of engines. They are not of the public API, but a client that sends one means it.
+		"top_k":                  {neutral: isOneOf(-1, 0)},
+		"min_p":                  {neutral: isNumber(0)},
+		"repetition_penalty":     {neutral: isNumber(1)},
+		"length_penalty":         {neutral: isNumber(1)},
+		"min_tokens":             {neutral: isNumber(0)},
+		"min_new_tokens":         {neutral: isNumber(0)},
+		"ignore_eos":             {neutral: isFalse},
+		"use_beam_search":        {neutral: isFalse},
+		"continue_final_message": {where: chat, neutral: isFalse},
+		"stop_token_ids":         {neutral: isEmptyArray},
+		"bad_words":              {neutral: isEmptyArray},
+		"allowed_token_ids":      {neutral: never},
+		"prompt_logprobs":        {neutral: never},
+		"truncate_prompt_tokens": {neutral: never},
+		"chat_template":          {where: chat, neutral: never},
+		"chat_template_kwargs":   {where: chat, neutral: isEmptyObject},
+		"structured_outputs":     {neutral: never},
+		"guided_json":            {neutral: never},
+		"guided_regex":           {neutral: never},
+		"guided_choice":          {neutral: never},
+		"guided_grammar":         {neutral: never},
+		"json_schema":            {neutral: never},
+		"regex":                  {neutral: never},
+		"ebnf":                   {neutral: never},
+
 		"user":                   {},
 		"store":                  {},
 		"metadata":               {},
@@ -90,6 +116,17 @@ func isNumber(want float64) func(jsontext.Kind, string) bool {
 	return func(k jsontext.Kind, raw string) bool {
 		f, err := strconv.ParseFloat(raw, 64)
 		return k == '0' && err == nil && f == want
+	}
+}
+
+func isOneOf(want ...float64) func(jsontext.Kind, string) bool {
+	return func(k jsontext.Kind, raw string) bool {
+		for _, w := range want {
+			if isNumber(w)(k, raw) {
+				return true
+			}
+		}
+		return false
 	}
 }
 

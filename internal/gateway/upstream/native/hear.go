@@ -110,6 +110,7 @@ func (r *Run) hearDecode(f wire.Outcome) {
 	}
 	r.report.Completion = f.Completion
 	r.report.Reserved = max(r.report.Reserved, f.Reserved)
+	r.report.Written, r.report.Held = max(r.report.Written, f.Written), max(r.report.Held, f.Held)
 	if f.Verdict.OK() {
 		finish := legs.NoFinish
 		switch f.Finish {
