@@ -44,7 +44,7 @@ func exact(h http.Handler) http.Handler {
 // only answers other methods in the API's shape. HEAD goes where GET goes.
 func only(method string, h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == method || method == "GET" && r.Method == "HEAD" {
+		if r.Method == method || method == http.MethodGet && r.Method == http.MethodHead {
 			h(w, r)
 			return
 		}

@@ -250,7 +250,7 @@ func (x *walk) recover() {
 	if p == nil {
 		return
 	}
-	if p == http.ErrAbortHandler {
+	if p == any(http.ErrAbortHandler) {
 		panic(p)
 	}
 	x.g.log.Error("a request met a broken invariant", "request", x.request, "attempt", x.rec.Attempt, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))

@@ -54,7 +54,7 @@ func TestCopierRepeatsOthers(t *testing.T) {
 	foreign := 0
 	for range 20 {
 		s := k.Next()
-		got += string(rune(s.Token))
+		got += string(s.Token)
 		if s.Owner == 9 {
 			foreign++
 		}

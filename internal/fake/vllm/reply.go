@@ -393,7 +393,7 @@ func (c *call) logprobs(b []byte, o outcome, ids []int32, from int) []byte {
 		if id < 0 || id > 255 {
 			return ""
 		}
-		return string(rune(id))
+		return string(id)
 	}
 	var tops, tokens, chosen, offsets []string
 	for i, id := range ids {

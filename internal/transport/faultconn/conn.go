@@ -1,6 +1,7 @@
 package faultconn
 
 import (
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -168,7 +169,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 			s.ready = s.ready[n:]
 			return n, nil
 		}
-		if s.ended == io.EOF {
+		if errors.Is(s.ended, io.EOF) {
 			return 0, io.EOF
 		}
 		if s.ended != nil {
@@ -176,7 +177,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 		}
 		n, now, on := s.step(len(p))
 		if now != nil {
-			if err := c.strike(s, now); err == io.EOF {
+			if err := c.strike(s, now); errors.Is(err, io.EOF) {
 				return 0, io.EOF
 			} else if err != nil {
 				return 0, &net.OpError{Op: "read", Net: "fault", Err: err}
