@@ -19,8 +19,8 @@ import (
 
 // guarded makes the gateway's configuration of a model of another engine. Key files are read when the gateway starts (readKeys).
 func (m *modelEntry) guarded() (*gateway.Guarded, error) {
-	g := &gateway.Guarded{Version: m.Version}
-	g.Fleet = foreign.Config{Model: m.Name, Served: m.Served, Engine: m.Engine, Budget: m.BudgetTokens}
+	g := &gateway.Guarded{Version: m.Version, Served: m.Served}
+	g.Fleet = foreign.Config{Model: m.Name, Engine: m.Engine, Budget: m.BudgetTokens}
 	g.Fleet.Rests.MaxShare = m.MaxEjected
 	var err error
 	if g.Unknown, err = jsonedit.ParseUnknown(m.Unknown); err != nil {

@@ -35,10 +35,10 @@ func TestAFleetOfAnotherEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, err := ms[0].open()
-	if err != nil || len(out) != 2 || out[1].Name != "adapter" {
+	if err != nil || len(out.Aliases) != 1 || out.Aliases[0] != "adapter" {
 		t.Fatalf("%v %v", out, err)
 	}
-	g := out[0].Guarded
+	g := out.Guarded
 	w := g.Fleet.Workers[0]
 	if g.Fleet.Engine != foreign.SGLang || w.Role != capacity.Prefill || w.BootstrapPort != 9102 || w.PoolTokens != 4096 || w.Context != 8192 || w.URL.Host != "127.0.0.1:9101" || g.Hold.CommitAfter.String() != "5s" {
 		t.Errorf("%+v", g)

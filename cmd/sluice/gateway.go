@@ -143,11 +143,11 @@ func (s *gatewaySettings) run(ctx context.Context, out io.Writer, models []model
 	}
 	cfg.Log = log
 	for _, m := range models {
-		mcs, err := m.open()
+		mc, err := m.open()
 		if err != nil {
 			return fmt.Errorf("model %s: %w", m.Name, err)
 		}
-		cfg.Models = append(cfg.Models, mcs...)
+		cfg.Models = append(cfg.Models, mc)
 	}
 	recorder, closeTrace, err := s.recorder()
 	if err != nil {
@@ -196,38 +196,32 @@ func (s *gatewaySettings) identityFor(models []modelEntry) (keyring.Identity, *k
 	return identity(s.keys, s.name, wire.RoleGateway, controls...)
 }
 
-// open makes the gateway's configuration of a model, one for each name that clients may use.
-func (m *modelEntry) open() (out []gateway.ModelConfig, err error) {
+// open makes the gateway's configuration of a model.
+func (m *modelEntry) open() (gateway.ModelConfig, error) {
 	if !m.native() {
-		for i, name := range append([]string{m.Name}, m.Aliases...) {
-			g, err := m.guarded()
-			if err != nil {
-				return nil, err
-			}
-			if err := m.readKeys(g); err != nil {
-				return nil, err
-			}
-			if i > 0 {
-				g.Fleet.Served = "" // an adapter goes by its own name
-			}
-			out = append(out, gateway.ModelConfig{Name: name, Guarded: g})
+		g, err := m.guarded()
+		if err != nil {
+			return gateway.ModelConfig{}, err
 		}
-		return out, nil
+		if err := m.readKeys(g); err != nil {
+			return gateway.ModelConfig{}, err
+		}
+		return gateway.ModelConfig{Name: m.Name, Aliases: m.Aliases, Guarded: g}, nil
 	}
 	f, err := openModel(m.Model, 0)
 	if err != nil {
-		return nil, err
+		return gateway.ModelConfig{}, err
 	}
 	defer f.Close()
 	mc, err := encoderOf(f)
 	if err != nil {
-		return nil, err
+		return gateway.ModelConfig{}, err
 	}
 	mc.Name = m.Name
 	for _, w := range m.Workers {
 		mc.Workers = append(mc.Workers, gateway.WorkerAddr{Name: w.Name, Role: capacity.Role(w.Role), Addr: w.URL})
 	}
-	return []gateway.ModelConfig{mc}, nil
+	return mc, nil
 }
 
 // encoderOf makes what a gateway needs of a model: its tokenizer, template and fingerprint.

@@ -44,10 +44,11 @@ func (g *Gateway) adminMux() http.Handler {
 
 // fleets asks every model's fleet for its status, at the same time, in the order of the config.
 func (g *Gateway) fleets(ctx context.Context, scan bool) []fleet.Status {
-	out := make([]fleet.Status, len(g.names))
+	c := g.catalog()
+	out := make([]fleet.Status, len(c.names))
 	var wg sync.WaitGroup
-	for i, n := range g.names {
-		wg.Go(func() { out[i] = g.models[n].fleet.Status(ctx, scan) })
+	for i, n := range c.names {
+		wg.Go(func() { out[i] = c.models[n].fleet.Status(ctx, scan) })
 	}
 	wg.Wait()
 	return out
@@ -87,8 +88,12 @@ func (g *Gateway) adminFleet(w http.ResponseWriter, r *http.Request) {
 	if scan {
 		st.Nonzero = new(uint64)
 	}
+	c := g.catalog()
 	for _, f := range g.fleets(ctx, scan) {
-		off, _ := g.models[f.Model].isOff()
+		off := ""
+		if m := c.find(f.Model); m != nil {
+			off, _ = m.isOff()
+		}
 		st.Models = append(st.Models, modelStatus{f, off})
 		for _, wk := range f.Workers {
 			if wk.Pool == nil {
@@ -149,14 +154,14 @@ func (g *Gateway) adminModel(w http.ResponseWriter, r *http.Request) {
 		notFound(w, r)
 		return
 	}
-	m, action := g.models[path[:i]], path[i+1:]
+	m, action := g.catalog().find(path[:i]), path[i+1:]
 	if m == nil || action != "on" && action != "off" {
 		notFound(w, r)
 		return
 	}
 	if action == "on" {
 		m.on()
-		g.log.Warn("model switched on", "model", m.cfg.Name)
+		g.log.Warn("model switched on", "model", m.name)
 	} else {
 		reason, err := reasonOf(w, r)
 		if err != nil {
@@ -164,9 +169,9 @@ func (g *Gateway) adminModel(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		m.turnOff(reason)
-		g.log.Warn("model switched off", "model", m.cfg.Name, "reason", reason)
+		g.log.Warn("model switched off", "model", m.name, "reason", reason)
 	}
-	writeJSON(w, []byte(`{"model":`+strconv.Quote(m.cfg.Name)+`,"state":"`+action+"\"}\n"))
+	writeJSON(w, []byte(`{"model":`+strconv.Quote(m.name)+`,"state":"`+action+"\"}\n"))
 }
 
 // reasonOf reads the operator's reason, which clients are told.

@@ -70,7 +70,7 @@ func writeJSON(w http.ResponseWriter, b []byte) {
 }
 
 func (g *Gateway) described(m *model) openai.Model {
-	return openai.Model{ID: m.cfg.Name, Created: g.created, MaxModelLen: m.fleet.Limit().Tokens}
+	return openai.Model{ID: m.name, Created: g.created, MaxModelLen: m.fleet.Limit().Tokens}
 }
 
 func (g *Gateway) listModels(w http.ResponseWriter, r *http.Request) {
@@ -78,8 +78,9 @@ func (g *Gateway) listModels(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var ms []openai.Model
-	for _, n := range g.names {
-		ms = append(ms, g.described(g.models[n]))
+	c := g.catalog()
+	for m := range c.all {
+		ms = append(ms, g.described(m))
 	}
 	writeJSON(w, openai.AppendModels(nil, ms))
 }
@@ -88,7 +89,7 @@ func (g *Gateway) oneModel(w http.ResponseWriter, r *http.Request) {
 	if !g.known(w, r) {
 		return
 	}
-	m := g.models[strings.TrimPrefix(r.URL.Path, "/v1/models/")]
+	m := g.catalog().find(strings.TrimPrefix(r.URL.Path, "/v1/models/"))
 	if m == nil {
 		plainError(w, http.StatusNotFound, "there is no such model; GET /v1/models lists them", "model_not_found")
 		return
@@ -123,8 +124,8 @@ func (g *Gateway) readyz(w http.ResponseWriter, _ *http.Request) {
 		w.Write([]byte("shutting down\n"))
 		return
 	}
-	for _, n := range g.names {
-		if m := g.models[n]; !m.fleet.Ready() {
+	for m := range g.catalog().primaries {
+		if !m.fleet.Ready() {
 			w.Write([]byte(m.fleet.Unready().Reason + "\n"))
 		}
 	}

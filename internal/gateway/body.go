@@ -17,7 +17,7 @@ const firstRead = 64 << 10
 // readBody reads the whole body within its limits of size and time. held is what was taken of the budget for bodies, whatever the
 // verdict.
 func (x *walk) readBody() (body []byte, held int64, v verdict.Verdict) {
-	limit := x.g.limits.Body
+	limit := x.limit()
 	if e := x.r.Header.Get("Content-Encoding"); e != "" && e != "identity" {
 		return nil, 0, verdict.Of(verdict.BadRequest, verdict.Body, "a compressed body is not supported")
 	}
@@ -48,7 +48,7 @@ func (x *walk) readBody() (body []byte, held int64, v verdict.Verdict) {
 	if n := x.r.ContentLength; n >= 0 {
 		want = min(want, n+1)
 	}
-	m, onHeap := &x.memory, !x.g.onlyNative()
+	m, onHeap := &x.memory, !x.onlyNative()
 	for {
 		if len(m.b) == cap(m.b) {
 			if !x.g.bodies.take(want - held) {
@@ -81,18 +81,16 @@ func (x *walk) readBody() (body []byte, held int64, v verdict.Verdict) {
 
 // onlyNative reports whether no request's body is needed once it was read and encoded: one for another engine is sent on, by
 // goroutines of the transport that may outlive the request.
-func (g *Gateway) onlyNative() bool {
-	for _, m := range g.models {
-		if m.native == nil {
-			return false
-		}
-	}
-	return true
+func (x *walk) onlyNative() bool {
+	return x.catalog.native
 }
+
+// limit of a body, in bytes.
+func (x *walk) limit() int64 { return x.g.live.body.Load() }
 
 func (x *walk) tooLarge() verdict.Verdict {
 	x.w.Header().Set("Connection", "close") // what is left of the body is not read
-	return verdict.Of(verdict.BodyTooLarge, verdict.Body, "the body has more than %d bytes", x.g.limits.Body)
+	return verdict.Of(verdict.BodyTooLarge, verdict.Body, "the body has more than %d bytes", x.limit())
 }
 
 func (x *walk) brokenBody(err error) verdict.Verdict {

@@ -102,7 +102,7 @@ func (d *door) postContext(ctx context.Context, body string) (string, error) {
 
 func (d *door) waitReady() {
 	d.t.Helper()
-	fleettest.Until(d.t, "a pair that can serve", d.g.models["m"].fleet.Ready)
+	fleettest.Until(d.t, "a pair that can serve", d.g.catalog().find("m").fleet.Ready)
 }
 
 func (d *door) close() {
@@ -248,7 +248,7 @@ func fixed(body string) string {
 func (d *door) quiet() {
 	d.t.Helper()
 	fleettest.Until(d.t, "quiet", func() bool {
-		st := d.g.models["m"].fleet.Status(context.Background(), false)
+		st := d.g.catalog().find("m").fleet.Status(context.Background(), false)
 		for _, w := range st.Workers {
 			if w.Load != 0 {
 				return false

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"sync"
 	"sync/atomic"
 
@@ -94,38 +93,6 @@ func (b *budget) take(n int64) bool {
 }
 
 func (b *budget) give(n int64) { b.held.Add(-n) }
-
-// turnOff is the kill switch: new requests are refused and those in flight are cut off, with the operator's reason.
-func (m *model) turnOff(reason string) {
-	m.mu.Lock()
-	m.off = reason
-	cut := m.cut
-	m.mu.Unlock()
-	cut(withdrawn{modelOff(m.cfg.Name, reason)})
-}
-
-// on undoes turnOff.
-func (m *model) on() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.ctx == nil || m.off != "" {
-		m.off = ""
-		m.ctx, m.cut = context.WithCancelCause(m.parent)
-	}
-}
-
-func (m *model) isOff() (reason string, off bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.off, m.off != ""
-}
-
-// context ends when the model is switched off or the gateway withdraws its requests; its cause is a withdrawn.
-func (m *model) context() context.Context {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.ctx
-}
 
 func modelOff(name, reason string) verdict.Verdict {
 	return verdict.Of(verdict.ModelOff, verdict.PlanLayer, "model %s is switched off: %s", name, reason)

@@ -56,6 +56,7 @@ type ModelConfig struct {
 	Workers     []WorkerAddr
 	Temperature *float32 // for requests that give none; nil: 1
 	Guarded     *Guarded // a fleet of another engine: then only Name is read of the fields above
+	Aliases     []string // guarded: names that clients may use too, which the workers know as they are (adapters)
 }
 
 // Config of a gateway. Listen, Models and Identity must be given.
@@ -134,15 +135,17 @@ type Gateway struct {
 	limits  Limits
 	log     *slog.Logger
 	tenants *tenant.Keys
-	models  map[string]*model
-	names   []string // of models, in the order of the config
+	now     atomic.Pointer[catalog] // the models
+	natives upstream.Engine         // runs attempts on native workers
 	created int64
+	live    live           // limits that a reload may change
+	reloads sync.Mutex     // one at a time
+	started bool           // under reloads
+	leaving sync.WaitGroup // fleets that were taken out and are still used
 	ring    *record.Ring
 	writer  *record.Writer // nil: none
 	metrics *metrics
 	guards  guards // over other engines
-	sole    *model // guarded: every model has its policy; nil: they differ
-	mixed   bool   // there is a guarded model
 
 	incidents incidents
 	quitting  context.Context // ends when legs that nobody waits for are cut off
@@ -159,21 +162,6 @@ type Gateway struct {
 	apiLn, admLn net.Listener
 	serving      sync.WaitGroup
 	closed       sync.Once
-}
-
-// model is one model's fleet, encoder and switch.
-type model struct {
-	cfg     ModelConfig
-	fleet   workers
-	native  *fleet.Fleet // nil: guarded
-	engine  upstream.Engine
-	guarded *guarded // nil: native
-	parent  context.Context
-
-	mu  sync.Mutex
-	off string // the operator's reason; empty: on
-	ctx context.Context
-	cut context.CancelCauseFunc
 }
 
 // workers is a model's fleet, whatever engine it runs.
@@ -194,8 +182,9 @@ func New(cfg Config) (*Gateway, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	g := &Gateway{cfg: cfg, limits: cfg.Limits.filled(), log: cfg.Log, models: map[string]*model{}, created: time.Now().Unix()}
+	g := &Gateway{cfg: cfg, limits: cfg.Limits.filled(), log: cfg.Log, created: time.Now().Unix()}
 	g.bodies.most = g.limits.Bodies
+	g.live.set(g.limits.Body, g.limits.Deadline)
 	g.ctx, g.withdraw = context.WithCancelCause(context.Background())
 	g.quitting, g.quit = context.WithCancel(context.Background())
 	switch {
@@ -226,34 +215,17 @@ func New(cfg Config) (*Gateway, error) {
 		}
 		g.tenants = keys
 	}
-	engine := &native.Engine{Trace: cfg.Trace, SettleWithin: g.limits.Settle}
+	g.natives = &native.Engine{Trace: cfg.Trace, SettleWithin: g.limits.Settle}
+	var models []*model
+	seen := map[string]bool{}
 	for _, m := range cfg.Models {
-		if m.Name == "" || len(m.Name) > openai.MaxModelName || g.models[m.Name] != nil {
-			return nil, fmt.Errorf("gateway: model %q: names are unique, of 1 to %d bytes", m.Name, openai.MaxModelName)
-		}
-		if m.Guarded != nil {
-			gm, err := g.newGuarded(m)
-			if err != nil {
-				return nil, err
-			}
-			g.models[m.Name] = gm
-			g.names = append(g.names, m.Name)
-			continue
-		}
-		if m.Encoder == nil {
-			return nil, fmt.Errorf("gateway: model %s has no encoder", m.Name)
-		}
-		f, err := fleet.New(fleet.Config{
-			Model: m.Name, Fingerprint: m.Fingerprint, Workers: m.Workers, Identity: cfg.Identity, Keys: cfg.Keys, Timing: cfg.Timing, Rests: cfg.Rests, Log: cfg.Log,
-		})
+		ms, err := g.newModels(m, seen)
 		if err != nil {
-			return nil, fmt.Errorf("gateway: %w", err)
+			return nil, err
 		}
-		g.models[m.Name] = &model{cfg: m, fleet: f, native: f, engine: engine, parent: g.ctx}
-		g.models[m.Name].on()
-		g.names = append(g.names, m.Name)
+		models = append(models, ms...)
 	}
-	g.survey()
+	g.now.Store(newCatalog(models))
 	if err := g.SetModes(cfg.Modes); err != nil {
 		return nil, err
 	}
@@ -270,6 +242,40 @@ func New(cfg Config) (*Gateway, error) {
 	return g, nil
 }
 
+// newModels makes the models of an entry of the config, the one and its aliases. seen are the names so far.
+func (g *Gateway) newModels(m ModelConfig, seen map[string]bool) ([]*model, error) {
+	for _, n := range append([]string{m.Name}, m.Aliases...) {
+		if n == "" || len(n) > openai.MaxModelName || seen[n] {
+			return nil, fmt.Errorf("gateway: model %q: names are unique, of 1 to %d bytes", n, openai.MaxModelName)
+		}
+		seen[n] = true
+	}
+	if m.Guarded != nil {
+		return g.newGuarded(m)
+	}
+	if m.Encoder == nil {
+		return nil, fmt.Errorf("gateway: model %s has no encoder", m.Name)
+	}
+	f, err := fleet.New(fleet.Config{
+		Model: m.Name, Fingerprint: m.Fingerprint, Workers: m.Workers, Identity: g.cfg.Identity, Keys: g.cfg.Keys, Timing: g.cfg.Timing, Rests: g.cfg.Rests, Log: g.log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("gateway: %w", err)
+	}
+	return []*model{{name: m.Name, cfg: m, fleet: f, native: f, engine: g.natives, power: newPower(m.Name, g.ctx), users: new(users)}}, nil
+}
+
+// live are limits that a reload may change while requests read them.
+type live struct{ body, deadline atomic.Int64 }
+
+func (l *live) set(body int64, deadline time.Duration) {
+	l.body.Store(body)
+	l.deadline.Store(int64(deadline))
+}
+
+// deadline of a request that begins now.
+func (g *Gateway) deadline() time.Duration { return time.Duration(g.live.deadline.Load()) }
+
 // Start opens the sockets and dials the workers. It does not wait for workers: /readyz says when a pair can serve.
 func (g *Gateway) Start() (err error) {
 	if g.apiLn, err = net.Listen("tcp", g.cfg.Listen); err != nil {
@@ -285,8 +291,11 @@ func (g *Gateway) Start() (err error) {
 	}
 	g.api = g.server(g.apiMux())
 	g.serving.Go(func() { g.api.Serve(g.apiLn) })
-	for _, n := range g.names {
-		g.models[n].fleet.Start()
+	g.reloads.Lock()
+	defer g.reloads.Unlock()
+	g.started = true
+	for m := range g.catalog().primaries {
+		m.fleet.Start()
 	}
 	return nil
 }
@@ -317,7 +326,7 @@ func (g *Gateway) Ready() bool {
 	if g.requests.closed() {
 		return false
 	}
-	for _, m := range g.models {
+	for _, m := range g.catalog().models {
 		if _, off := m.isOff(); !off && !m.fleet.Ready() {
 			return false
 		}
@@ -327,7 +336,7 @@ func (g *Gateway) Ready() bool {
 
 // WaitReady waits until Ready, or until ctx is done.
 func (g *Gateway) WaitReady(ctx context.Context) error {
-	for _, m := range g.models {
+	for _, m := range g.catalog().models {
 		for {
 			changed := m.fleet.Changed()
 			if m.fleet.Ready() {
@@ -336,7 +345,7 @@ func (g *Gateway) WaitReady(ctx context.Context) error {
 			select {
 			case <-changed:
 			case <-ctx.Done():
-				return fmt.Errorf("gateway: model %s has no pair that can serve: %w", m.cfg.Name, ctx.Err())
+				return fmt.Errorf("gateway: model %s has no pair that can serve: %w", m.name, ctx.Err())
 			}
 		}
 	}
@@ -345,7 +354,7 @@ func (g *Gateway) WaitReady(ctx context.Context) error {
 
 // Limit of a model now: zero when it is not known or no pair can serve.
 func (g *Gateway) Limit(name string) capacity.Limit {
-	if m := g.models[name]; m != nil {
+	if m := g.catalog().find(name); m != nil {
 		return m.fleet.Limit()
 	}
 	return capacity.Limit{}
@@ -382,12 +391,18 @@ func (g *Gateway) Close() error {
 			}
 		}
 		g.serving.Wait()
-		for _, m := range g.models {
+		g.reloads.Lock()
+		c := g.catalog()
+		g.reloads.Unlock()
+		for m := range c.primaries {
 			m.fleet.Close()
-			m.cut(context.Canceled)
+		}
+		for _, m := range c.models {
+			m.release()
 		}
 		g.quit()
 		g.endings.Wait()
+		g.leaving.Wait()
 		if g.writer != nil {
 			err = g.writer.Close()
 		}

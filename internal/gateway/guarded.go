@@ -17,6 +17,7 @@ import (
 // Guarded is a model whose workers run another engine.
 type Guarded struct {
 	Fleet   foreign.Config
+	Served  string                 // the model's name at the workers, where it is another
 	Unknown jsonedit.UnknownFields // fields that the engine's table does not have
 	Version string                 // of the engine, for the table; empty: the newest
 	Hold    Hold
@@ -52,7 +53,8 @@ type guarded struct {
 	floor    floors
 }
 
-func (g *Gateway) newGuarded(m ModelConfig) (*model, error) {
+func (g *Gateway) newGuarded(m ModelConfig) ([]*model, error) {
+	who := new(users)
 	c := *m.Guarded
 	c.Hold = c.Hold.filled()
 	c.Fleet.Model, c.Fleet.Log = m.Name, g.cfg.Log
@@ -80,33 +82,46 @@ func (g *Gateway) newGuarded(m ModelConfig) (*model, error) {
 		}
 		x.policies[e] = jsonedit.NewPolicy(jsonedit.Config{Engine: jsonedit.Engine(c.Fleet.Engine), Version: c.Version, Endpoint: at, Unknown: c.Unknown})
 	}
-	out := &model{cfg: m, fleet: f, guarded: x, parent: g.ctx}
-	out.on()
+	one := func(name, served string) *model {
+		return &model{name: name, cfg: m, fleet: f, guarded: x, served: served, power: newPower(name, g.ctx), users: who}
+	}
+	out := []*model{one(m.Name, c.Served)}
+	for _, n := range m.Aliases {
+		a := one(n, "")
+		a.alias = true
+		out = append(out, a)
+	}
 	return out, nil
+}
+
+// samePolicy reports whether two models read bodies alike.
+func (x *guarded) samePolicy(y *guarded) bool {
+	return x.cfg.Fleet.Engine == y.cfg.Fleet.Engine && x.cfg.Unknown == y.cfg.Unknown && x.cfg.Version == y.cfg.Version
 }
 
 // guardedModel finds the model of another engine that a body is for, and reads the body under that engine's policy. All are nil for
 // a native model, and for a body that no model can be found in: the native parser says what is wrong with it.
-func (g *Gateway) guardedModel(e openai.Endpoint, body []byte) (*model, *jsonedit.Doc, *jsonedit.Refusal) {
-	if g.sole != nil {
+func (x *walk) guardedModel(e openai.Endpoint, body []byte) (*model, *jsonedit.Doc, *jsonedit.Refusal) {
+	c := x.catalog
+	if c.sole != nil {
 		// One policy serves whatever model is named: the body is read once.
-		doc, no := jsonedit.Read(body, g.sole.guarded.policies[e])
+		doc, no := jsonedit.Read(body, c.sole.guarded.policies[e])
 		if no != nil {
 			return nil, nil, no
 		}
-		if m := g.modelIn(doc); m != nil {
+		if m := c.modelIn(doc); m != nil {
 			return m, doc, nil
 		}
 		return nil, nil, nil
 	}
-	if !g.mixed {
+	if !c.mixed {
 		return nil, nil, nil
 	}
 	doc, no := jsonedit.Read(body, nil)
 	if no != nil {
 		return nil, nil, nil
 	}
-	m := g.modelIn(doc)
+	m := c.modelIn(doc)
 	if m == nil || m.guarded == nil {
 		return nil, nil, nil
 	}
@@ -114,26 +129,7 @@ func (g *Gateway) guardedModel(e openai.Endpoint, body []byte) (*model, *jsonedi
 	return m, doc, no
 }
 
-func (g *Gateway) modelIn(doc *jsonedit.Doc) *model {
+func (c *catalog) modelIn(doc *jsonedit.Doc) *model {
 	name, _ := doc.Get("model").Text()
-	return g.models[string(name)]
-}
-
-// survey notes, once all models are known, which bodies have to be looked at for whose they are.
-func (g *Gateway) survey() {
-	native := false
-	for _, n := range g.names {
-		m := g.models[n]
-		switch {
-		case m.guarded == nil:
-			native = true
-		case !g.mixed:
-			g.mixed, g.sole = true, m
-		case g.sole != nil && (g.sole.guarded.cfg.Fleet.Engine != m.guarded.cfg.Fleet.Engine || g.sole.guarded.cfg.Unknown != m.guarded.cfg.Unknown || g.sole.guarded.cfg.Version != m.guarded.cfg.Version):
-			g.sole = nil
-		}
-	}
-	if native {
-		g.sole = nil
-	}
+	return c.find(string(name))
 }

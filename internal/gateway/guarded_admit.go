@@ -52,7 +52,7 @@ func (x *walk) admitGuarded(ctx context.Context) (tokens int, v verdict.Verdict)
 	fits := func(n int) bool { return n <= w.Prompt && n+max(output, 1)-1 <= w.Limit.Tokens }
 	exact := m.least > 0
 	if !exact && m.most >= 0 && !fits(m.most) {
-		counted, known := gm.count.ask(ctx, gm.fleet, w, x.guarded.doc, x.endpoint)
+		counted, known := gm.count.ask(ctx, x.model.served, w, x.guarded.doc, x.endpoint)
 		switch {
 		case known:
 			m, exact = measure{counted, counted}, true
@@ -110,16 +110,12 @@ var keep = []string{"model", "prompt", "messages", "tools", "tool_choice", "chat
 
 // ask returns the engine's count of the prompt. known is false where only the texts of a chat could be counted: then n is what they
 // have together, at least; or 0 if nothing could be.
-func (c *counter) ask(ctx context.Context, f *foreign.Fleet, p foreign.Pair, doc *jsonedit.Doc, e openai.Endpoint) (n int, known bool) {
+func (c *counter) ask(ctx context.Context, model string, p foreign.Pair, doc *jsonedit.Doc, e openai.Endpoint) (n int, known bool) {
 	ctx, cancel := context.WithTimeout(ctx, countTime)
 	defer cancel()
 	n1 := p.Prefill
 	if n1 == nil {
 		n1 = p.Decode
-	}
-	model := ""
-	if f.Served() != f.Model() {
-		model = f.Served()
 	}
 	for _, worker := range []*foreign.Node{n1, p.Decode} {
 		if n, ok := c.one(ctx, worker, doc.Edit().Keep(keep...), model, e.String()); ok {

@@ -31,12 +31,13 @@ func (l *guardedLeg) finish(v verdict.Verdict) {
 	}
 	l.judgeWorkers(v)
 	// What nobody waits for may take as long as a request may: to cut it earlier could start a late write.
-	l.run.End(l.how, x.g.limits.Deadline)
+	l.run.End(l.how, x.g.deadline())
 	e := &guardedEnd{leg: l, rec: x.rec, over: over, said: l.said}
 	e.fill()
 	e.count(v)
 	e.slot = x.g.ring.Put(e.rec)
 	x.g.endings.Add(1)
+	l.model.enter()
 	if l.run.Ended() {
 		e.settle()
 		return
@@ -78,6 +79,7 @@ func (e *guardedEnd) settle() {
 	l := e.leg
 	g := l.g
 	defer g.endings.Done()
+	defer l.model.leave()
 	quit := g.quitting
 	for {
 		ev, err := l.run.Next(quit)

@@ -42,8 +42,8 @@ func (x *walk) letGo() {
 // prepareGuarded reads what the gateway needs to know of the request.
 func (x *walk) prepareGuarded(m *model) (verdict.Verdict, string) {
 	q := x.guarded
-	x.model = m
-	x.asked.model, x.rec.Model = m.cfg.Name, m.cfg.Name
+	x.use(m)
+	x.asked.model, x.rec.Model = m.name, m.name
 	x.rec.Revision = m.fleet.Fingerprint()
 	x.asked.stream, _ = q.doc.Get("stream").Bool()
 	if o := q.doc.Get("stream_options"); o.Said() {
@@ -58,7 +58,7 @@ func (x *walk) prepareGuarded(m *model) (verdict.Verdict, string) {
 		}
 	}
 	if reason, off := m.isOff(); off {
-		return modelOff(m.cfg.Name, reason), "model"
+		return modelOff(m.name, reason), "model"
 	}
 	q.modes = x.g.guards.modes()
 	q.salt = x.salt(q.doc)
@@ -169,13 +169,9 @@ func (x *walk) tryGuarded(pair foreign.Pair) (v verdict.Verdict, retry bool) {
 	prefill, decode := pair.Names()
 	x.rec.Pair = record.Pair{Prefill: prefill, Decode: decode}
 	observed := q.modes.observed()
-	model := ""
-	if gm.fleet.Served() != gm.fleet.Model() {
-		model = gm.fleet.Served()
-	}
 	id := attempt.New()
 	plan := gm.plan(web.Asked{
-		Doc: q.doc, Path: pathOf(x.endpoint), Chat: x.endpoint == openai.Chat, Pair: pair, Model: model,
+		Doc: q.doc, Path: pathOf(x.endpoint), Chat: x.endpoint == openai.Chat, Pair: pair, Model: x.model.served,
 		Stream: x.asked.stream, Usage: x.asked.usage, Every: q.every, Salt: q.salt, ID: "slc-" + id.String(),
 		GoOn: observed.Has(legs.PrefillHandle) && observed.Has(legs.PrefillVerdict), Hold: gm.cfg.Hold.Bytes, Whole: gm.cfg.Hold.Whole,
 	})

@@ -73,7 +73,7 @@ func (g *Gateway) incident(m *model, o objection, rec record.Record) {
 	var b [8]byte
 	rand.Read(b[:])
 	i := Incident{
-		ID: "inc-" + hex.EncodeToString(b[:]), Time: time.Now(), Model: m.cfg.Name, Engine: m.guarded.cfg.Fleet.Engine,
+		ID: "inc-" + hex.EncodeToString(b[:]), Time: time.Now(), Model: m.name, Engine: m.guarded.cfg.Fleet.Engine,
 		Guard: o.guard, Mode: o.mode.String(), Detail: o.detail, Record: rec, Version: g.cfg.Version,
 	}
 	for _, w := range m.fleetFacts() {

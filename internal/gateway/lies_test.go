@@ -152,7 +152,7 @@ func TestLyingPairs(t *testing.T) {
 					continue
 				}
 				d.waitReady()
-				rested := d.g.models["m"].fleet.Status(t.Context(), false).Rested
+				rested := d.g.catalog().find("m").fleet.Status(t.Context(), false).Rested
 				a := d.post("/v1/completions", complete("x", fmt.Sprintf(`,"max_tokens":100,"stream":%v`, stream)))
 				if leaks(a.body) {
 					t.Fatalf("leaked: %s", a.body)
@@ -178,7 +178,7 @@ func TestLyingPairs(t *testing.T) {
 				if spoke != c.spoke {
 					t.Errorf("spoke %v", r.Spoke)
 				}
-				if got := d.g.models["m"].fleet.Status(t.Context(), false).Rested > rested; got != c.rests {
+				if got := d.g.catalog().find("m").fleet.Status(t.Context(), false).Rested > rested; got != c.rests {
 					t.Errorf("the pair rested: %v", got)
 				}
 			}
@@ -228,7 +228,7 @@ func TestStreamsThatFailMidway(t *testing.T) {
 			a.Ends(decode, a.Outcome(decode, 2, func(o *wire.Outcome) { o.Finish = wire.FinishNone }))
 		}, verdict.ProtocolViolation, errorBody("decode ended without a finish reason (layer decode)", "server_error", "null", "protocol_violation")},
 		"switched off": {func(d **door, a *fleettest.Attempt) {
-			(*d).g.models["m"].turnOff("a leak is feared")
+			(*d).g.catalog().find("m").turnOff("a leak is feared")
 			a.No(decode, a.Aborted(decode))
 		}, verdict.ModelOff, errorBody("model m is switched off: a leak is feared", "server_error", "model", "model_off")},
 	} {

@@ -151,7 +151,7 @@ func (d *door) extra(t *testing.T, pairs ...*fleettest.Pair) *door {
 	t.Cleanup(x.close)
 	fleettest.Until(t, "all pairs usable", func() bool {
 		usable := 0
-		for _, p := range g.models["m"].fleet.Status(t.Context(), false).Pairs {
+		for _, p := range g.catalog().find("m").fleet.Status(t.Context(), false).Pairs {
 			if p.State == "usable" {
 				usable++
 			}
@@ -416,7 +416,7 @@ func TestPanicsAreContained(t *testing.T) {
 		a.No(prefill, a.Aborted(prefill))
 		a.No(decode, a.Aborted(decode))
 	}, nil)
-	m := d.g.models["m"]
+	m := d.g.catalog().find("m")
 	good := m.engine
 	m.engine = panicking{good}
 	a := d.post("/v1/completions", complete("x", ""))

@@ -47,7 +47,7 @@ func TestChatWhole(t *testing.T) {
 	}
 	d.quiet()
 	r := d.last()
-	wantRec := record.Record{Attempt: p.Attempt.String(), Request: "client-7", Scope: fmt.Sprintf("%x", p.Scope), Model: "m", Revision: d.g.models["m"].fleet.Fingerprint(),
+	wantRec := record.Record{Attempt: p.Attempt.String(), Request: "client-7", Scope: fmt.Sprintf("%x", p.Scope), Model: "m", Revision: d.g.catalog().find("m").fleet.Fingerprint(),
 		Pair: record.Pair{Prefill: "p0", Decode: "d0"}, Digest: p.Digest, ManifestRoot: fleettest.Root, Verdict: verdict.Served(verdict.Decode), Spoke: []record.Guard{}}
 	wantRec.Boots[0], wantRec.Boots[1] = d.pair.Prefill.Hello.Boot, d.pair.Decode.Hello.Boot
 	wantRec.Tokens.Planned, wantRec.Tokens.PrefillComputed, wantRec.Tokens.DecodeSealed, wantRec.Tokens.Completion = 7, 7, 7, 8

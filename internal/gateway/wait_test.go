@@ -110,7 +110,7 @@ func TestTheWaitEnds(t *testing.T) {
 		d := waiting(t, time.Minute, nil)
 		reply := post(d)
 		d.untilWaiting(1)
-		d.g.models["m"].turnOff("so")
+		d.g.catalog().find("m").turnOff("so")
 		if a := <-reply; a.status != 503 || !strings.Contains(a.body, "switched off: so") {
 			t.Errorf("%d %s", a.status, a.body)
 		}
@@ -145,7 +145,7 @@ func TestNoWaitForAPairThatRests(t *testing.T) {
 	d := open(t, fleettest.Honest('x'), func(c *Config, _ *fleettest.Pair) {
 		c.Limits.PairWait, c.Rests = time.Minute, fleet.Rests{Last: time.Minute}
 	})
-	d.g.models["m"].native.Rest("p0", "d0", "a test")
+	d.g.catalog().find("m").native.Rest("p0", "d0", "a test")
 	if a := d.post("/v1/completions", complete("x", "")); a.status != 503 || !strings.Contains(a.body, "1 pairs rest") {
 		t.Errorf("%d %s", a.status, a.body)
 	}

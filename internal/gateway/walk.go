@@ -32,11 +32,12 @@ type walk struct {
 	start    time.Time
 	deadline time.Time
 
-	model  *model
-	asked  asked
-	ctx    context.Context // since the model is known
-	unbind func()
-	ids    []int32 // of the prompt; let go once they cannot be needed again
+	catalog *catalog // of the moment at which it began
+	model   *model
+	asked   asked
+	ctx     context.Context // since the model is known
+	unbind  func()
+	ids     []int32 // of the prompt; let go once they cannot be needed again
 
 	guarded *guardedRequest // nil: native
 	memory  memory          // of the body, until prepare is over
@@ -63,7 +64,7 @@ type asked struct {
 // serve is the handler of an endpoint: the walk's order.
 func (g *Gateway) serve(e openai.Endpoint) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		x := &walk{g: g, w: w, r: r, endpoint: e, start: time.Now(), request: requestID(r.Header.Get("X-Request-Id"))}
+		x := &walk{g: g, catalog: g.catalog(), w: w, r: r, endpoint: e, start: time.Now(), request: requestID(r.Header.Get("X-Request-Id"))}
 		x.begin()
 		in := g.requests.enter()
 		if in {
@@ -79,6 +80,9 @@ func (g *Gateway) serve(e openai.Endpoint) http.HandlerFunc {
 			defer x.unbind()
 		}
 		defer x.letGo()
+		if x.model != nil {
+			defer x.model.leave()
+		}
 		switch {
 		case !v.IsZero():
 			x.refuse(v, param)
@@ -125,7 +129,7 @@ func (x *walk) prepare() (v verdict.Verdict, param string) {
 	if !v.IsZero() {
 		return v, ""
 	}
-	if m, doc, refusal := x.g.guardedModel(x.endpoint, body); refusal != nil {
+	if m, doc, refusal := x.guardedModel(x.endpoint, body); refusal != nil {
 		return refusal.Verdict(), refusal.Path
 	} else if m != nil {
 		x.guarded = &guardedRequest{doc: doc, held: held}
@@ -147,7 +151,7 @@ func (x *walk) prepare() (v verdict.Verdict, param string) {
 
 // timeLimit is the deadline of the request: the gateway's, or the client's if that is sooner.
 func (x *walk) timeLimit() (time.Time, verdict.Verdict) {
-	limit := x.g.limits.Deadline
+	limit := x.g.deadline()
 	if s := x.r.Header.Get("X-Request-Timeout"); s != "" {
 		d, err := time.ParseDuration(s)
 		if err != nil {
@@ -166,11 +170,11 @@ func (x *walk) timeLimit() (time.Time, verdict.Verdict) {
 // chooseModel finds the model and keeps what of the request outlives its body.
 func (x *walk) chooseModel(req *openai.Request) verdict.Verdict {
 	x.asked = asked{stream: req.Stream, usage: req.IncludeUsage, stop: req.Stop, maxTokens: req.MaxTokens, temperature: 1, topP: 1}
-	m := x.g.models[req.Model]
+	m := x.catalog.find(req.Model)
 	if m == nil {
 		return verdict.Of(verdict.ModelNotFound, verdict.PlanLayer, "there is no such model; GET /v1/models lists them")
 	}
-	x.model = m
+	x.use(m)
 	x.asked.model, x.rec.Model, x.rec.Revision = m.cfg.Name, m.cfg.Name, m.fleet.Fingerprint()
 	if m.cfg.Temperature != nil {
 		x.asked.temperature = *m.cfg.Temperature
@@ -194,6 +198,12 @@ func (x *walk) chooseModel(req *openai.Request) verdict.Verdict {
 		return modelOff(m.cfg.Name, reason)
 	}
 	return verdict.Verdict{}
+}
+
+// use notes whose request it is.
+func (x *walk) use(m *model) {
+	x.model = m
+	m.enter()
 }
 
 // bind makes the context that ends when the client hangs up, the deadline passes, or the gateway withdraws the request.

@@ -51,7 +51,6 @@ type Worker struct {
 // Config of a fleet: one model and its workers.
 type Config struct {
 	Model   string
-	Served  string // the model's name at the workers, where it is another
 	Engine  string // one of the names below
 	Workers []Worker
 	TLS     *tls.Config
@@ -137,16 +136,8 @@ func (f *Fleet) Close() {
 	f.transport.CloseIdleConnections()
 }
 
-// Model is the name that clients use; Served the workers' name for it.
+// Model is the name that clients use.
 func (f *Fleet) Model() string { return f.cfg.Model }
-
-// Served is the model's name at the workers.
-func (f *Fleet) Served() string {
-	if f.cfg.Served != "" {
-		return f.cfg.Served
-	}
-	return f.cfg.Model
-}
 
 // Engine of the workers.
 func (f *Fleet) Engine() string { return f.cfg.Engine }
