@@ -22,15 +22,16 @@ type modelEntry struct {
 	Workers []workerEntry `yaml:"workers"`
 
 	// Other engines.
-	Aliases      []string  `yaml:"aliases"`       // names that clients may use too: adapters (LoRA), which the workers know by these names
-	Served       string    `yaml:"served_as"`     // the workers' name for the model, if it is another
-	Version      string    `yaml:"version"`       // of the engine: which fields of a body it reads; default: the newest known
-	Unknown      string    `yaml:"unknown"`       // fields that the engine's table does not have: reject, strip or pass
-	Uncounted    string    `yaml:"uncounted"`     // prompts that may be over the limit and that no worker counts: refuse (default) or pass
-	BudgetTokens int       `yaml:"budget_tokens"` // in flight on one worker; over it: 429
-	Hold         holdEntry `yaml:"hold"`
-	MaxEjected   float64   `yaml:"max_ejected"` // share of the pairs that may rest at once
-	RestFor      string    `yaml:"rest_for"`    // how long a pair rests after its legs contradicted each other
+	Aliases      []string        `yaml:"aliases"`       // names that clients may use too: adapters (LoRA), which the workers know by these names
+	Served       string          `yaml:"served_as"`     // the workers' name for the model, if it is another
+	Version      string          `yaml:"version"`       // of the engine: which fields of a body it reads; default: the newest known
+	Unknown      string          `yaml:"unknown"`       // fields that the engine's table does not have: reject, strip or pass
+	Uncounted    string          `yaml:"uncounted"`     // prompts that may be over the limit and that no worker counts: refuse (default) or pass
+	BudgetTokens int             `yaml:"budget_tokens"` // in flight on one worker; over it: 429
+	Hold         holdEntry       `yaml:"hold"`
+	FirstToken   firstTokenEntry `yaml:"first_token"`
+	MaxEjected   float64         `yaml:"max_ejected"` // share of the pairs that may rest at once
+	RestFor      string          `yaml:"rest_for"`    // how long a pair rests after its legs contradicted each other
 }
 
 // holdEntry is how replies are held until the legs agree.
@@ -39,6 +40,12 @@ type holdEntry struct {
 	CommitAfter string `yaml:"commit_after"` // 30s
 	Bytes       int    `yaml:"bytes"`        // of a stream; beyond them decode is not read on
 	Usage       string `yaml:"usage"`        // first (default): decode's count is known before a stream begins; end: compared at its end
+}
+
+// firstTokenEntry is how the guard first-token compares the legs (vLLM).
+type firstTokenEntry struct {
+	Top       int     `yaml:"top"`       // likeliest tokens that each leg says: 1 to 8
+	Tolerance float64 `yaml:"tolerance"` // nats by which they may differ
 }
 
 type workerEntry struct {

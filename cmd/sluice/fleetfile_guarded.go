@@ -14,6 +14,7 @@ import (
 	"github.com/sluicekv/sluice/internal/config"
 	"github.com/sluicekv/sluice/internal/fleet/foreign"
 	"github.com/sluicekv/sluice/internal/gateway"
+	"github.com/sluicekv/sluice/internal/gateway/legs"
 	"github.com/sluicekv/sluice/internal/jsonedit"
 )
 
@@ -40,6 +41,17 @@ func (m *modelEntry) guarded() (*gateway.Guarded, error) {
 	}
 	if g.Hold, err = m.Hold.hold(); err != nil {
 		return nil, err
+	}
+	if f := m.FirstToken; f != (firstTokenEntry{}) {
+		switch {
+		case m.Engine != foreign.VLLMNixl && m.Engine != foreign.VLLMMooncake:
+			return nil, errors.New("first_token: only vLLM's decode computes the prompt's last position again")
+		case f.Top < 0 || f.Top > legs.TopMost:
+			return nil, fmt.Errorf("first_token: top must be 1 to %d, not %d", legs.TopMost, f.Top)
+		case f.Tolerance < 0:
+			return nil, errors.New("first_token: tolerance is negative")
+		}
+		g.FirstToken = gateway.FirstToken{Top: f.Top, Tolerance: f.Tolerance}
 	}
 	if m.Model != "" {
 		return nil, errors.New("model: is for native workers, which the gateway encodes for; other engines count by themselves")

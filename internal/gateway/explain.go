@@ -34,6 +34,7 @@ var residual = [][2]string{
 	{"all", "a transfer that fails or is overwritten inside an engine, while both legs say the right counts"},
 	{"all", "text that is wrong for another reason than another request's pages: weights, sampling, quantisation"},
 	{"sglang", "decode's prompt_tokens are of decode's own copy of the prompt: equal counts prove what was asked for, not what was read"},
+	{"vllm-*", "a first token that is as likely after another's prompt as after one's own; with the guard first-token off, whatever decode attended to"},
 	{"vllm-*", "equal counts do not prove equal prompts; that is why a handle is used once, at once, by the attempt that got it"},
 	{"vllm-mooncake", "prefill says nothing about what it wrote: its count is all there is to compare"},
 	{"plain", "one leg: nothing to compare with but the rules of the wire"},

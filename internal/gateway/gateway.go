@@ -122,7 +122,7 @@ func (l Limits) filled() Limits {
 	return l
 }
 
-func or[T int | int64 | time.Duration](v, def T) T {
+func or[T int | int64 | float64 | time.Duration](v, def T) T {
 	if v <= 0 {
 		return def
 	}

@@ -23,6 +23,14 @@ type Guarded struct {
 	Hold    Hold
 	// Uncounted lets prompts pass that may be over the limit and that no worker counts; else they are refused.
 	Uncounted bool
+	// FirstToken is how the legs' logprobs of the token after the prompt are compared, where that guard is on (vLLM).
+	FirstToken FirstToken
+}
+
+// FirstToken settings.
+type FirstToken struct {
+	Top       int     // likeliest tokens that each leg says; the engine's own bound is its --max-logprobs (5)
+	Tolerance float64 // nats (legs.DefaultFirstToken)
 }
 
 // Hold is how decode's output is held until the legs agree.
@@ -57,6 +65,8 @@ func (g *Gateway) newGuarded(m ModelConfig) ([]*model, error) {
 	who := new(users)
 	c := *m.Guarded
 	c.Hold = c.Hold.filled()
+	c.FirstToken.Top = min(or(c.FirstToken.Top, 5), legs.TopMost)
+	c.FirstToken.Tolerance = or(c.FirstToken.Tolerance, legs.DefaultFirstToken)
 	c.Fleet.Model, c.Fleet.Log = m.Name, g.cfg.Log
 	f, err := foreign.New(c.Fleet)
 	if err != nil {

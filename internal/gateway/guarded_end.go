@@ -25,6 +25,13 @@ func (l *guardedLeg) finish(v verdict.Verdict) {
 	x.rec.Verdict = v
 	x.rec.Times[record.PhaseHold] = l.held
 	x.g.metrics.attempt(v)
+	if l.first && (v.OK() || l.machine.Compared()) {
+		outcome := "unsaid"
+		if l.machine.Compared() {
+			outcome = "compared"
+		}
+		x.g.metrics.compared.WithLabelValues(x.model.cfg.Name, outcome).Inc()
+	}
 	var over func(bool)
 	if l.eject && l.pair.Prefill != nil {
 		over = f.Rest(l.pair, v.Code.String()+": "+v.Reason)

@@ -170,16 +170,22 @@ func (x *walk) tryGuarded(pair foreign.Pair) (v verdict.Verdict, retry bool) {
 	x.rec.Pair = record.Pair{Prefill: prefill, Decode: decode}
 	observed := q.modes.observed()
 	id := attempt.New()
+	expect := legs.Expect{UsageAtEnd: gm.cfg.Hold.UsageAtEnd}
+	first := 0
+	if q.modes.Of(legs.FirstToken.String()) != Off && gm.row.Compares(legs.FirstToken) {
+		first, expect.FirstToken = gm.cfg.FirstToken.Top, float32(gm.cfg.FirstToken.Tolerance)
+	}
 	plan := gm.plan(web.Asked{
 		Doc: q.doc, Path: pathOf(x.endpoint), Chat: x.endpoint == openai.Chat, Pair: pair, Model: x.model.served,
 		Stream: x.asked.stream, Usage: x.asked.usage, Every: q.every, Salt: q.salt, ID: "slc-" + id.String(),
-		GoOn: observed.Has(legs.PrefillHandle) && observed.Has(legs.PrefillVerdict), Hold: gm.cfg.Hold.Bytes, Whole: gm.cfg.Hold.Whole,
+		GoOn: observed.Has(legs.PrefillHandle) && observed.Has(legs.PrefillVerdict), First: first,
+		Hold: gm.cfg.Hold.Bytes, Whole: gm.cfg.Hold.Whole,
 	})
 	begun := time.Now()
 	run := web.Start(plan, func() {})
 	l := &guardedLeg{
-		walk: x, run: run, pair: pair, modes: q.modes, begun: begun,
-		machine: legs.New(gm.row, x.asked.stream, legs.Expect{UsageAtEnd: gm.cfg.Hold.UsageAtEnd}, observed),
+		walk: x, run: run, pair: pair, modes: q.modes, begun: begun, first: first > 0,
+		machine: legs.New(gm.row, x.asked.stream, expect, observed),
 	}
 	for _, o := range q.objects {
 		l.object(o)
@@ -217,6 +223,7 @@ type guardedLeg struct {
 	pair    foreign.Pair
 	machine legs.Machine
 	modes   Modes
+	first   bool       // the legs are asked about the first token
 	spoke   legs.Needs // incidents of these are counted
 	said    []objection
 	how     web.Ending

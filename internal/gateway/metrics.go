@@ -18,6 +18,7 @@ type metrics struct {
 	attempts  *prometheus.CounterVec
 	incidents *prometheus.CounterVec
 	tokens    *prometheus.CounterVec
+	compared  *prometheus.CounterVec
 	retries   prometheus.Counter
 	unsettled prometheus.Counter
 	panics    prometheus.Counter
@@ -47,6 +48,7 @@ func newMetrics(g *Gateway) *metrics {
 	m.attempts = counters("attempts_total", "Attempts by verdict and the layer that set it.", "code", "layer")
 	m.incidents = counters("incidents_total", "What guards objected to, by guard, by its mode, and by the attempt's verdict.", "model", "guard", "mode", "code")
 	m.tokens = counters("tokens_total", "Tokens that were computed.", "kind")
+	m.compared = counters("first_token_total", "Replies of attempts whose first token the legs were asked about, by whether they said it: compared, or unsaid.", "model", "outcome")
 	m.retries = counter("retries_total", "Second attempts, on another pair or link.")
 	m.unsettled = counter("unsettled_total", "Attempts whose legs did not say in time that their pages are back.")
 	m.panics = counter("panics_total", "Requests that met a broken invariant of the gateway.")

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,24 +16,19 @@ type Mode uint8
 const (
 	Enforce Mode = iota
 	Observe
+	Off // of the guards that cost an engine something, or learn: the others can only observe
 )
 
-func (m Mode) String() string {
-	if m == Observe {
-		return "observe"
-	}
-	return "enforce"
-}
+func (m Mode) String() string { return [...]string{"enforce", "observe", "off"}[m] }
 
-// ParseMode reads observe or enforce.
+// ParseMode reads observe, enforce or off.
 func ParseMode(s string) (Mode, error) {
-	switch s {
-	case "enforce":
-		return Enforce, nil
-	case "observe":
-		return Observe, nil
+	for m := Enforce; m <= Off; m++ {
+		if m.String() == s {
+			return m, nil
+		}
 	}
-	return 0, fmt.Errorf("a mode is observe or enforce, not %q", s)
+	return 0, fmt.Errorf("a mode is observe or enforce (or off, for some guards), not %q", s)
 }
 
 // Guards that have a mode, beside the needs of gateway/legs.
@@ -40,6 +36,12 @@ const (
 	guardAdmission    = "admission"
 	guardPlausibility = "plausibility"
 )
+
+// optional are the guards that can be off, and what they are unless a configuration names them: what --mode says does not reach them.
+var optional = map[string]Mode{
+	guardPlausibility:        Observe, // it learns from traffic, and may be wrong
+	legs.FirstToken.String(): Off,     // engines compute more for it
+}
 
 // Modes of all guards: one for all, and those of single ones.
 type Modes struct {
@@ -58,11 +60,17 @@ func Guards() []string {
 }
 
 // modal is the needs that can be observed.
-var modal = legs.Of(legs.PrefillVerdict, legs.PrefillFinish, legs.PrefillHandle, legs.PromptAgree, legs.FinishSaid, legs.WireKept)
+var modal = legs.Of(legs.PrefillVerdict, legs.PrefillFinish, legs.PrefillHandle, legs.PromptAgree, legs.FirstToken, legs.FinishSaid, legs.WireKept)
 
-// check finds a guard's name that does not exist.
+// check finds a guard's name that does not exist, or a mode that it cannot have.
 func (m Modes) check() error {
-	for name := range m.Each {
+	if m.All == Off {
+		return errors.New("gateway: the mode of all guards is observe or enforce, not off")
+	}
+	for name, mode := range m.Each {
+		if _, can := optional[name]; mode == Off && !can {
+			return fmt.Errorf("gateway: the guard %s can observe, and cannot be off", name)
+		}
 		if !slices.Contains(Guards(), name) {
 			return fmt.Errorf("gateway: no guard with a mode is named %q; there are %s", name, strings.Join(Guards(), ", "))
 		}
@@ -75,8 +83,8 @@ func (m Modes) Of(guard string) Mode {
 	if mode, ok := m.Each[guard]; ok {
 		return mode
 	}
-	if guard == guardPlausibility {
-		return Observe // it learns from traffic, and may be wrong
+	if mode, ok := optional[guard]; ok {
+		return mode
 	}
 	return m.All
 }
@@ -94,7 +102,7 @@ func (g *guards) modes() Modes {
 // observed is the needs that only observe.
 func (m Modes) observed() (set legs.Needs) {
 	for n := range modal.All {
-		if m.Of(n.String()) == Observe {
+		if m.Of(n.String()) != Enforce {
 			set |= legs.Of(n)
 		}
 	}

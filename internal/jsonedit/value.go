@@ -112,10 +112,15 @@ func (v Value) Get(name string) (found Value) {
 // Each calls f for each member of an object, or with a nil name for each element of an array, until f returns false. The name
 // is valid until f returns.
 func (v Value) Each(f func(name []byte, m Value) bool) {
+	v.EachAt(func(name []byte, m Value, _ int) bool { return f(name, m) })
+}
+
+// EachAt is Each with the offset of the member's value in v.Raw(), for who edits inside a member.
+func (v Value) EachAt(f func(name []byte, m Value, at int) bool) {
 	s := scanner{body: v.raw, bounds: anyBounds, names: &names{seed: seed}}
 	step := func(name []byte, at int) int {
 		end := s.value(at, 1)
-		if !f(name, Value{s.body[at:end:end]}) {
+		if !f(name, Value{s.body[at:end:end]}, at) {
 			return s.fail(NotJSON, at)
 		}
 		return end

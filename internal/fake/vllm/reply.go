@@ -368,29 +368,36 @@ func (c *call) end(o outcome) {
 	c.out.Done()
 }
 
-// logprobs of tokens that came after the first from of a reply. The numbers are made from the context, so that legs which read the
-// same pages say the same, and others do not.
+// logprobs of tokens that came after the first from of a reply. The numbers, and which tokens are likely, are made from the context:
+// legs that read the same pages say the same, and others say something else, as a model's would.
 func (c *call) logprobs(b []byte, o outcome, ids []int32, from int) []byte {
 	if !c.q.Logprobs {
 		return append(b, "null"...)
 	}
+	chat := c.q.Endpoint == actor.Chat
 	k := int64(1)
-	if c.q.Endpoint == actor.Chat {
+	if chat {
 		k, _ = c.q.Doc.Get("top_logprobs").Int()
 	} else if n, ok := c.q.Doc.Get("logprobs").Int(); ok {
-		k = n
+		k = n + 1 // and the chosen one
 	}
+	byID, _ := c.q.Doc.Get("return_tokens_as_token_ids").Bool()
 	h := fnv.New64a()
 	for _, s := range o.context {
 		h.Write([]byte{byte(s.Token), byte(s.Token >> 8)})
 	}
 	seed := h.Sum64()
+	draw := func(i int, rank int64) uint64 {
+		return (seed + uint64(from+i)*0x9e3779b97f4a7c15 + uint64(rank)*0xbf58476d1ce4e5b9) * 0x94d049bb133111eb
+	}
 	at := func(i int, rank int64) string {
-		x := (seed + uint64(from+i)*0x9e3779b97f4a7c15 + uint64(rank)*0xbf58476d1ce4e5b9) >> 40
-		return strconv.FormatFloat(-math.Ldexp(float64(x), -24)-2*float64(rank), 'f', 6, 64)
+		return strconv.FormatFloat(-math.Ldexp(float64(draw(i, rank)>>40), -25)-2*float64(rank), 'f', 6, 64)
 	}
 	name := func(id int32) string {
-		if id < 0 || id > 255 {
+		switch {
+		case byID:
+			return fmt.Sprintf("token_id:%d", id)
+		case id < 0 || id > 255:
 			return ""
 		}
 		return string(id)
@@ -398,18 +405,21 @@ func (c *call) logprobs(b []byte, o outcome, ids []int32, from int) []byte {
 	var tops, tokens, chosen, offsets []string
 	for i, id := range ids {
 		var top []string
-		for r := range k {
+		seen := map[int32]bool{}
+		for r := int64(0); r < k && len(seen) < 95; r++ {
 			alt := id
 			if r > 0 {
-				alt = 'a' + int32(r)
+				for alt = int32(' ' + draw(i, r)>>32%95); seen[alt]; alt = ' ' + (alt-' '+1)%95 {
+				}
 			}
-			if c.q.Endpoint == actor.Chat {
+			seen[alt] = true
+			if chat {
 				top = append(top, fmt.Sprintf(`{"token":%s,"logprob":%s,"bytes":[%d]}`, quoted(name(alt)), at(i, r), alt))
 			} else {
 				top = append(top, fmt.Sprintf(`%s:%s`, quoted(name(alt)), at(i, r)))
 			}
 		}
-		if c.q.Endpoint == actor.Chat {
+		if chat {
 			tokens = append(tokens, fmt.Sprintf(`{"token":%s,"logprob":%s,"bytes":[%d],"top_logprobs":[%s]}`, quoted(name(id)), at(i, 0), id, strings.Join(top, ",")))
 			continue
 		}
@@ -418,7 +428,7 @@ func (c *call) logprobs(b []byte, o outcome, ids []int32, from int) []byte {
 		offsets = append(offsets, strconv.Itoa(from+i))
 		tops = append(tops, "{"+strings.Join(dedupe(top), ",")+"}")
 	}
-	if c.q.Endpoint == actor.Chat {
+	if chat {
 		return fmt.Appendf(b, `{"content":[%s]}`, strings.Join(tokens, ","))
 	}
 	return fmt.Appendf(b, `{"text_offset":[%s],"token_logprobs":[%s],"tokens":[%s],"top_logprobs":[%s]}`,

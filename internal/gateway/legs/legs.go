@@ -99,6 +99,12 @@ type LegHandle struct {
 	Handle Handle
 }
 
+// LegTop: a leg says how likely it found the token after the prompt, and others in its place. Comes before the content of that token.
+type LegTop struct {
+	Leg Leg
+	Top Top
+}
+
 // LegBytes: N more units of content (natively token ids) came. They lie with the adapter until the action says what happens.
 type LegBytes struct {
 	Leg Leg
@@ -143,6 +149,7 @@ func (LegStatus) event()  {}
 func (LegUsage) event()   {}
 func (LegFinish) event()  {}
 func (LegHandle) event()  {}
+func (LegTop) event()     {}
 func (LegBytes) event()   {}
 func (LegError) event()   {}
 func (LegBroke) event()   {}

@@ -13,6 +13,7 @@ type Expect struct {
 	MaxTokens    int      // completion tokens at most; 0: no bound known
 	Digest       [32]byte // zero: the engine has none
 	UsageAtEnd   bool     // decode's prompt tokens need not be known before a stream begins
+	FirstToken   float32  // nats by which the legs' logprobs of the token after the prompt may differ; 0: not compared
 }
 
 // State of a Machine.
@@ -37,8 +38,9 @@ type Machine struct {
 	observe  Needs // of these, a breach is noted and the reply goes on
 	state    State
 	legs     [numLegs]said
-	content  int  // units that came from decode
-	full     bool // HeldFull
+	content  int             // units that came from decode
+	full     bool            // HeldFull
+	apart    verdict.Verdict // the legs' words on the token after the prompt, if they differ
 	spoke    Needs
 	why      [numNeeds]string // of those that spoke
 	verdict  verdict.Verdict
@@ -50,6 +52,7 @@ type said struct {
 	prompt, completion int // -1: nothing
 	finish             Finish
 	handle             Handle
+	top                Top // of the token after the prompt
 	ended, lost        bool
 	no                 bool // it said no
 }
@@ -188,6 +191,8 @@ func (m *Machine) overhear(e Event, eject *bool) bool {
 		n = PromptAgree
 	case LegHandle:
 		n = PrefillHandle
+	case LegTop:
+		n = FirstToken
 	case LegStatus, LegFinish, LegBytes, LegEnd:
 		n = WireKept
 	default:
@@ -242,6 +247,14 @@ func (m *Machine) hear(e Event) (v verdict.Verdict, eject bool) {
 			s.handle = e.Handle
 			return ok
 		})
+	case LegTop:
+		v, eject = m.say(e.Leg, "logprobs", func(s *said) bool {
+			ok := s.top.N == 0 || s.top == e.Top
+			s.top = e.Top
+			return ok
+		})
+		m.compareTops()
+		return v, eject
 	case LegBytes:
 		v, eject = m.say(e.Leg, "content", func(*said) bool { return true })
 		if e.Leg == Decode {

@@ -87,6 +87,7 @@ const (
 	StatusOK                      // each leg answered 200
 	PrefillFinish                 // prefill made its one token: finish "length", completion 1
 	PrefillHandle                 // prefill's handle is there, fresh, ours
+	FirstToken                    // the legs say alike what follows the prompt
 	DecodeEnded                   // decode's marked end
 	FinishSaid                    // decode said why it ended
 	CompletionCounted             // decode says as many tokens as came
@@ -206,6 +207,8 @@ var needs = [numNeeds]need{
 		}
 		return a
 	}},
+	FirstToken: {"first-token", guard.Hold, "logprobs of the token after the prompt: prefill's, from the KV that it computed = decode's, from the KV that it was handed (off unless told otherwise)",
+		"one more position of top logprobs on prefill, top logprobs of every token on decode; both are stripped for clients that did not ask", (*Machine).firstToken},
 	DecodeEnded: {"decode-ended", 0, "decode's end is marked: a stream that just ends is an error", free, func(m *Machine) answer {
 		return when(m.legs[Decode].ended)
 	}},
@@ -291,8 +294,8 @@ var table = func() (t [numEngines][2][numPhases]row) {
 	foreignLast := Of(DecodeEnded, FinishSaid, WireKept)
 	first := [numEngines]Needs{
 		Native:       Of(PrefillVerdict, Sealed, PromptCounts, Digests, Roots, PageCounts),
-		VLLMNixl:     Of(StatusOK, PrefillVerdict, PrefillFinish, PrefillHandle, PromptAgree),
-		VLLMMooncake: Of(StatusOK, PrefillVerdict, PrefillFinish, PrefillHandle, PromptAgree),
+		VLLMNixl:     Of(StatusOK, PrefillVerdict, PrefillFinish, PrefillHandle, PromptAgree, FirstToken),
+		VLLMMooncake: Of(StatusOK, PrefillVerdict, PrefillFinish, PrefillHandle, PromptAgree, FirstToken),
 		SGLang:       Of(StatusOK, PrefillVerdict, PrefillFinish, PromptAgree),
 		Plain:        Of(StatusOK),
 	}
@@ -372,3 +375,6 @@ func Explain(w io.Writer) error {
 
 // Legs is how many legs the engine runs.
 func (e Engine) Legs() int { return engines[e].legs }
+
+// Compares reports whether anything of the engine's replies must agree in n.
+func (e Engine) Compares(n Need) bool { return table[e][1][End].needs.Has(n) }

@@ -24,8 +24,14 @@ type Engine struct{ used used }
 // one makes prefill's body: the same prompt, one token, no stream, and nothing that could end it before that token.
 func one(a web.Asked, params []byte) *jsonedit.Edit {
 	e := web.Whole(a.Edit()).
-		Delete("min_tokens", "stop", "stop_token_ids", "logprobs", "top_logprobs", "prompt_logprobs", "echo").
+		Delete("min_tokens", "stop", "stop_token_ids", "logprobs", "top_logprobs", "logprob_token_ids", "prompt_logprobs", "echo").
 		SetInt("max_tokens", 1).Set("kv_transfer_params", params)
+	if l := logprobs(a); l.Read {
+		askFirst(a, e, l.Hide)
+		if n, ok := a.Doc.Get("min_tokens").Int(); ok && n > 0 {
+			e.SetInt("min_tokens", 1) // what it keeps decode from choosing first, it keeps prefill from choosing
+		}
+	}
 	if a.Doc.Get("max_completion_tokens").Said() {
 		e.SetInt("max_completion_tokens", 1)
 	}
@@ -44,9 +50,9 @@ var askNixl = []byte(`{"do_remote_decode":true,"do_remote_prefill":false,"remote
 // Nixl makes the plan of an attempt with NixlConnector.
 func (g *Engine) Nixl(a web.Asked) web.Plan {
 	p := a.Plan()
-	p.Row = legs.VLLMNixl
+	p.Row, p.Logprobs = legs.VLLMNixl, logprobs(a)
 	p.Prefill = a.Call(a.Pair.Prefill, one(a, askNixl).Body())
-	decode := func() *jsonedit.Edit { return salted(a, a.AskUsage(a.Edit())) }
+	decode := func() *jsonedit.Edit { return forDecode(a, p.Logprobs) }
 	p.Hand = func(answer *jsonedit.Doc) (legs.Handle, *web.Call) {
 		params := answer.Get("kv_transfer_params")
 		h := g.judge(a, answer, params)
@@ -80,7 +86,7 @@ func (g *Engine) Mooncake(a web.Asked) web.Plan {
 	read = append(read, '}')
 
 	p := a.Plan()
-	p.Row = legs.VLLMMooncake
+	p.Row, p.Logprobs = legs.VLLMMooncake, logprobs(a)
 	// A prefill that stops at its first token sends nothing: it is asked for a token whatever that is.
 	prefill := one(a, []byte(`{"do_remote_decode":true,"do_remote_prefill":false,"transfer_id":"`+id+`"}`)).SetBool("ignore_eos", true)
 	var rank [][2]string
@@ -88,7 +94,7 @@ func (g *Engine) Mooncake(a web.Asked) web.Plan {
 		rank = append(rank, [2]string{"X-Data-Parallel-Rank", "0"}) // the rank whose engine id was read
 	}
 	p.Prefill = a.Call(a.Pair.Prefill, prefill.Body(), rank...)
-	p.Decode = a.Call(a.Pair.Decode, salted(a, a.AskUsage(a.Edit())).Set("kv_transfer_params", read).Body())
+	p.Decode = a.Call(a.Pair.Decode, forDecode(a, p.Logprobs).Set("kv_transfer_params", read).Body())
 	p.Hand = func(answer *jsonedit.Doc) (legs.Handle, *web.Call) {
 		// The id was minted here. Prefill has nothing to add; one that names another transfer has done another's.
 		params := answer.Get("kv_transfer_params")

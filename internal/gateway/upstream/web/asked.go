@@ -20,6 +20,7 @@ type Asked struct {
 	Salt   string // parts the caches of scopes
 	ID     string // of the request at the engines: random, for this attempt alone
 	GoOn   bool   // where prefill hands nothing over, let decode compute by itself: its guard only observes
+	First  int    // likeliest tokens of the first position that both legs are asked for, to be compared; 0: none
 	Hold   int
 	Whole  int
 }

@@ -86,8 +86,9 @@ func (r *Run) hearWhole(body []byte) {
 		}
 		r.counted(&s)
 		r.tell(legs.LegUsage{Leg: legs.Decode, Prompt: s.prompt, Completion: s.completion}, nil)
+		r.hearTop(legs.Decode, doc, false, s.completion)
 		r.sayEnd(&s)
-		out = clean(doc, body)
+		out = r.clean(doc, body)
 	}
 	r.tell(legs.LegBytes{Leg: legs.Decode, N: 1}, out)
 	r.tell(legs.LegEnd{Leg: legs.Decode}, nil)
@@ -112,14 +113,26 @@ func (r *Run) counted(s *summary) {
 // secrets are members of an answer that name memory of a worker.
 var secrets = []string{"kv_transfer_params", "ec_transfer_params"}
 
-// clean removes from an answer what clients may not have.
-func clean(doc *jsonedit.Doc, body []byte) []byte {
+// clean removes from an answer what clients may not have, or did not ask for.
+func (r *Run) clean(doc *jsonedit.Doc, body []byte) []byte {
+	dirty := r.plan.Logprobs.Hide
+	for _, name := range secrets {
+		dirty = dirty || doc.Get(name).Said()
+	}
+	if !dirty {
+		return body
+	}
+	e := doc.Edit()
 	for _, name := range secrets {
 		if doc.Get(name).Said() {
-			return doc.Edit().Delete(secrets...).Body().AppendTo(nil)
+			e.Delete(name)
 		}
 	}
-	return body
+	if r.plan.Logprobs.Hide {
+		choices, _ := r.plan.hidden(doc.Get("choices"))
+		e.Set("choices", choices)
+	}
+	return e.Body().AppendTo(nil)
 }
 
 var doneEvent = []byte("data: [DONE]\n\n")
@@ -184,6 +197,11 @@ func (r *Run) hearChunk(s *summary, data []byte) {
 		r.counted(s)
 		r.tell(legs.LegUsage{Leg: legs.Decode, Prompt: s.prompt, Completion: s.completion}, nil)
 	}
+	count := -1
+	if s.usage {
+		count = s.completion
+	}
+	r.hearTop(legs.Decode, doc, true, count)
 	n := 0
 	if s.content {
 		n = 1
@@ -202,12 +220,23 @@ func (r *Run) forClient(doc *jsonedit.Doc, data []byte) []byte {
 	for _, name := range secrets {
 		strip = strip || doc.Get(name).Said()
 	}
+	var choices []byte
+	if r.plan.Logprobs.Hide && !last {
+		all, keep := r.plan.hidden(doc.Get("choices"))
+		if !keep {
+			return nil
+		}
+		choices, strip = all, true
+	}
 	if !strip {
 		return event(data)
 	}
 	e := doc.Edit().Delete(secrets...)
 	if usage && !r.plan.Every && !last {
 		e.Delete("usage")
+	}
+	if choices != nil {
+		e.Set("choices", choices)
 	}
 	b := e.Body()
 	out := make([]byte, 0, int(b.Len())+8)

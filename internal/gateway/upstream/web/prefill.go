@@ -74,6 +74,7 @@ func (r *Run) askPrefill() (decode *Call) {
 	if f := s.finish(); f != legs.NoFinish {
 		r.tell(legs.LegFinish{Leg: legs.Prefill, Reason: f}, nil)
 	}
+	r.hearTop(legs.Prefill, doc, false, s.completion)
 	if r.plan.Hand != nil {
 		var h legs.Handle
 		h, decode = r.plan.Hand(doc)

@@ -26,6 +26,7 @@ type Run struct {
 	end    Ending
 	spoke  bool // decode sent content
 	handed bool // decode was asked
+	topped bool // decode's first token was heard of; of decode's goroutine alone
 	live   int  // legs whose goroutine runs
 	quiet  func()
 	settle *time.Timer

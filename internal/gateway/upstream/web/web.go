@@ -65,12 +65,13 @@ func (s *sender) Close() error { return nil }
 
 // Plan of an attempt.
 type Plan struct {
-	Row     legs.Engine
-	Stream  bool  // decode's reply is a stream
-	Usage   bool  // the client asked for usage at the end of a stream
-	Every   bool  // the client asked for usage in every chunk
-	Prefill *Call // nil: one leg
-	Decode  *Call // nil: Hand makes it
+	Row      legs.Engine
+	Stream   bool     // decode's reply is a stream
+	Usage    bool     // the client asked for usage at the end of a stream
+	Every    bool     // the client asked for usage in every chunk
+	Logprobs Logprobs // of the token after the prompt
+	Prefill  *Call    // nil: one leg
+	Decode   *Call    // nil: Hand makes it
 	// Hand reads what a good answer of prefill hands over, and makes decode's call with it; nil where both legs run at once and
 	// nothing is handed over. A nil call ends the attempt there: the handle's state says why.
 	Hand func(answer *jsonedit.Doc) (legs.Handle, *Call)
