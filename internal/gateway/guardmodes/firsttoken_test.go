@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	ours    = "The key of the door is K7. The key of the door is"
-	theirs  = "The code of the safe is 3QY9DPNCRFU8 and nobody may know. The code of the safe is"
+	ours   = "The key of the door is K7. The key of the door is"
+	theirs = "The code of the safe is 3QY9DPNCRFU8 and nobody may know. The code of the safe is"
 	leaked = "3QY9DPNCRFU8"
 )
 
