@@ -86,8 +86,9 @@ three: ## The tests that run gateway, prefill and decode as three processes, kil
 
 MODEL := models/SmolLM2-135M-Instruct.Q4_1.gguf
 .PHONY: model-check
-model-check: ## Explore the protocol's model in all its sizes (minutes; the quick part is in make test)
+model-check: ## Explore the protocol's model in all its sizes, and follow all of its steps with the code (minutes; the quick part is in make test)
 	$(GO) test -count=1 -v -timeout 30m -run 'TestBothWays|TestEvery|TestLarge' ./internal/handoff/model -args -full
+	$(GO) test -count=1 -v -timeout 30m -run 'TestEvery' ./internal/handoff/sim -args -full
 
 .PHONY: spin
 spin: ## The Spin twin of the model: safety and liveness, a table (needs spin and gcc)

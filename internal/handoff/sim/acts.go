@@ -2,10 +2,10 @@ package sim
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/sluicekv/sluice/internal/handoff"
-	"github.com/sluicekv/sluice/internal/handoff/trace"
 	"github.com/sluicekv/sluice/internal/verdict"
 )
 
@@ -35,17 +35,22 @@ type act struct {
 }
 
 // order of the acts: what is possible is always listed in it.
-var order = strings.Fields(`begin decode-reserves decode-is-aborted prefill-attaches decode-takes decode-steps decode-frees
-	prefill-opens prefill-computes prefill-hears prefill-sends prefill-is-aborted prefill-lies prefill-frees`)
+var order = strings.Fields(`begin decode-reserves decode-is-aborted decode-stops-waiting prefill-attaches decode-takes decode-lands decode-copied
+	decode-seals decode-looks decode-reads decode-frees prefill-opens prefill-computes prefill-hears prefill-sends prefill-is-aborted
+	link-breaks prefill-frees prefill-dies prefill-refuses prefill-sends-torn prefill-sends-misplaced prefill-sends-to-another
+	prefill-sends-again prefill-replays prefill-says-done-and-dies prefill-claims-all-and-dies prefill-claims-all-and-goes-on
+	closing-is-forged prefill-ships-placeholder-as-done prefill-ships-placeholder-and-refuses`)
+
+func init() { maps.Copy(acts, lies) }
 
 var acts = map[string]act{
-	"begin": {
-		func(l *lane) bool { return l.over() },
+	"begin": { // an attempt, in a lane whose last one is over
+		func(l *lane) bool { return !l.began || l.over() },
 		(*lane).begin,
 	},
 	"decode-reserves": {
 		func(l *lane) bool {
-			return l.d.State == handoff.DecodeWaiting && l.w.decode.Stats().Free >= int(l.d.Needed)
+			return l.began && l.d.State == handoff.DecodeWaiting && l.w.decode.Stats().Free >= int(l.d.Needed)
 		},
 		func(l *lane) {
 			lease, err := l.w.decode.Reserve(l.at, int(l.d.Needed))
@@ -58,53 +63,54 @@ var acts = map[string]act{
 		},
 	},
 	"decode-is-aborted": {
-		func(l *lane) bool { return !l.d.Over() },
-		func(l *lane) {
-			l.decodeTakes(handoff.AbortAsked{From: handoff.GatewayEnd, Code: verdict.ClientGone})
-			if l.d.State == handoff.DecodeCancelled {
-				l.decodeTakes(handoff.ReserveEnded{})
-			}
-		},
+		func(l *lane) bool { return l.began && !l.d.Over() },
+		func(l *lane) { l.decodeTakes(handoff.AbortAsked{From: handoff.GatewayEnd, Code: verdict.ClientGone}) },
+	},
+	"decode-stops-waiting": {
+		func(l *lane) bool { return l.d.State == handoff.DecodeCancelled },
+		func(l *lane) { l.decodeTakes(handoff.ReserveEnded{}) },
 	},
 	"prefill-attaches": {
 		func(l *lane) bool { return l.opened && l.d.State == handoff.DecodeReserved },
 		func(l *lane) { l.decodeTakes(handoff.Attached{}) },
 	},
-	"decode-takes": {
-		func(l *lane) bool { return len(l.link) > 0 },
+	"decode-takes": { // its reader, the frame in front
+		func(l *lane) bool { return len(l.link) > 0 && l.staged == nil && l.copy == nil },
 		(*lane).take,
 	},
-	"decode-steps": {
-		func(l *lane) bool { return l.d.Running },
-		(*lane).step,
+	"decode-lands": { // its pool, the page in staging: the other half of the gate, the pin, and half of the copy
+		func(l *lane) bool { return l.staged != nil },
+		(*lane).land,
+	},
+	"decode-copied": { // the other half, the comparison, and the unpin
+		func(l *lane) bool { return l.copy != nil },
+		(*lane).endCopy,
+	},
+	"decode-seals": {
+		func(l *lane) bool { return l.seal },
+		(*lane).sealPages,
+	},
+	"decode-looks": { // a step of its engine begins
+		func(l *lane) bool { return l.d.Running && !l.reading },
+		(*lane).look,
+	},
+	"decode-reads": { // and ends
+		func(l *lane) bool { return l.reading },
+		(*lane).read,
 	},
 	"decode-frees": {
 		func(l *lane) bool {
 			return l.d.State == handoff.DecodeFencing && !l.d.Drained && (l.w.scrubD != nil || done(l.dl.Done()))
 		},
-		func(l *lane) {
-			if f := l.w.scrubD; f != nil {
-				l.w.scrubD = nil
-				f()
-			}
-			if done(l.dl.Done()) {
-				l.decodeTakes(handoff.LeaseDrained{})
-			}
-		},
+		(*lane).decodeFrees,
 	},
 	"prefill-opens": {
-		func(l *lane) bool { return !l.opened && l.d.State >= handoff.DecodeReserved && l.d.Reserved > 0 },
+		func(l *lane) bool {
+			return l.began && !l.opened && l.d.State >= handoff.DecodeReserved && l.d.Reserved > 0
+		},
 		func(l *lane) {
-			l.opened = true
-			l.ptr = trace.Begin(l.w, prefillBoot, trace.Prefill, l.id, uint32(l.tokens), l.p.Needed, uint8(l.p.State), l.p.Digest())
-			l.prefillTakes(handoff.PromptSeen{Count: uint32(l.tokens), DigestOK: true})
-			lease, err := l.w.prefill.Reserve(l.pt, int(l.p.Needed))
-			if err != nil {
-				l.prefillTakes(handoff.ReserveEnded{Code: verdict.PoolExhausted})
-				return
-			}
-			l.pl = lease
-			l.prefillTakes(handoff.PagesReserved{Count: l.p.Needed})
+			l.open()
+			l.prompt()
 		},
 	},
 	"prefill-computes": {
@@ -115,54 +121,83 @@ var acts = map[string]act{
 		func(l *lane) bool { return l.opened && (l.granted || l.abort != verdict.None) },
 		func(l *lane) {
 			if l.granted {
-				l.granted = false
-				l.prefillTakes(handoff.GrantSeen{Pages: l.p.Needed})
-				return
+				l.hearsGrant()
+			} else {
+				l.hearsAbort()
 			}
-			c := l.abort
-			l.abort = verdict.None
-			if c == verdict.OK {
-				c = verdict.ClientGone
-			}
-			l.prefillTakes(handoff.AbortAsked{From: handoff.DecodeLeg, Code: c})
 		},
 	},
 	"prefill-sends": {
 		func(l *lane) bool { return l.opened && (l.next < l.queued || l.closing != verdict.None) },
-		(*lane).send,
+		func(l *lane) { l.send(nil) },
 	},
 	"prefill-is-aborted": {
 		func(l *lane) bool { return l.opened && !l.p.Over() },
 		func(l *lane) { l.prefillTakes(handoff.AbortAsked{From: handoff.GatewayEnd, Code: verdict.ClientGone}) },
 	},
-	"prefill-lies": { // one frame is torn, or comes again
-		func(l *lane) bool { return !l.lied && len(l.link) > 0 && l.link[0].payload != nil },
+	"link-breaks": { // what is on it is gone, and both ends hear
+		func(l *lane) bool {
+			return l.opened && l.staged == nil && l.copy == nil && (len(l.link) > 0 || !l.d.Over() && l.d.State >= handoff.DecodeGranted && l.d.State < handoff.DecodeSealing)
+		},
 		func(l *lane) {
-			l.lied = true
-			f := l.link[0]
-			if l.id[0]%2 == 0 {
-				l.link = append(l.link[:1:1], append([]frame{f}, l.link[1:]...)...)
-				return
-			}
-			torn := append([]byte(nil), f.payload...)
-			torn[7] ^= 1
-			l.link[0].payload = torn
+			l.link = nil
+			l.decodeTakes(handoff.PeerLost{From: handoff.PrefillLeg})
+			l.prefillTakes(handoff.PeerLost{From: handoff.DecodeLeg})
 		},
 	},
 	"prefill-frees": {
 		func(l *lane) bool {
 			return l.opened && l.p.State == handoff.PrefillFencing && !l.p.Drained && (l.w.scrubP != nil || done(l.pl.Done()))
 		},
-		func(l *lane) {
-			if f := l.w.scrubP; f != nil {
-				l.w.scrubP = nil
-				f()
-			}
-			if done(l.pl.Done()) {
-				l.prefillTakes(handoff.LeaseDrained{})
-			}
-		},
+		(*lane).prefillFrees,
 	},
+}
+
+// decodeFrees lets the pool zero and free what it may.
+func (l *lane) decodeFrees() {
+	if f := l.w.scrubD; f != nil {
+		l.w.scrubD = nil
+		f()
+	}
+	if done(l.dl.Done()) {
+		l.decodeTakes(handoff.LeaseDrained{})
+	}
+}
+
+func (l *lane) prefillFrees() {
+	if f := l.w.scrubP; f != nil {
+		l.w.scrubP = nil
+		f()
+	}
+	if done(l.pl.Done()) {
+		l.prefillTakes(handoff.LeaseDrained{})
+	}
+}
+
+// prompt gives prefill the whole prompt, and its pages.
+func (l *lane) prompt() {
+	l.prefillTakes(handoff.PromptSeen{Count: uint32(l.tokens), DigestOK: true})
+	lease, err := l.w.prefill.Reserve(l.pt, int(l.p.Needed))
+	if err != nil {
+		l.prefillTakes(handoff.ReserveEnded{Code: verdict.PoolExhausted})
+		return
+	}
+	l.pl = lease
+	l.prefillTakes(handoff.PagesReserved{Count: l.p.Needed})
+}
+
+func (l *lane) hearsGrant() {
+	l.granted = false
+	l.prefillTakes(handoff.GrantSeen{Pages: l.p.Needed})
+}
+
+func (l *lane) hearsAbort() {
+	c := l.abort
+	l.abort = verdict.None
+	if c == verdict.OK {
+		c = verdict.ClientGone
+	}
+	l.prefillTakes(handoff.AbortAsked{From: handoff.DecodeLeg, Code: c})
 }
 
 func done(c <-chan struct{}) bool {
@@ -176,31 +211,20 @@ func done(c <-chan struct{}) bool {
 
 // over reports whether nothing of the attempt is left at either end.
 func (l *lane) over() bool {
-	return l.d.State == handoff.DecodeSettled && (!l.opened || l.p.State == handoff.PrefillSettled)
+	return l.d.State == handoff.DecodeSettled && (!l.opened || l.p.State == handoff.PrefillSettled) && l.staged == nil && l.copy == nil
 }
 
-// may reports whether an act is possible now. None is while the lane's reader is in the middle of a copy: see Do.
+// may reports whether an act is possible now.
 func (w *World) may(a Act) bool {
 	return int(a.Lane) < len(w.lanes) && acts[a.What].may(w.lanes[a.Lane])
 }
 
-// Do performs an act if it is possible, and reports whether it was. during is performed in the middle of the copy that the act makes, if it
-// makes one: the abort that overtakes a landing page.
-func (w *World) Do(a Act, during ...Act) bool {
+// Do performs an act if it is possible, and reports whether it was.
+func (w *World) Do(a Act) bool {
 	if !w.may(a) {
 		return false
 	}
-	if len(during) > 0 && a.What == "decode-takes" {
-		w.mid = func() {
-			for _, b := range during {
-				if b.Lane != a.Lane || b.What == "decode-is-aborted" { // its reader is busy
-					w.Do(b)
-				}
-			}
-		}
-	}
 	acts[a.What].do(w.lanes[a.Lane])
-	w.mid = nil
 	return true
 }
 
@@ -217,13 +241,16 @@ func (w *World) Possible(into []Act) []Act {
 	return into
 }
 
+// starts are the acts that begin something.
+var starts = map[string]bool{"begin": true, "decode-reserves": true, "prefill-opens": true, "link-breaks": true}
+
 // finish lets everything under way end: aborts, and then whatever else is possible, but no new attempt.
 func (w *World) finish() {
 	for again := true; again; {
 		again = false
 		for i := range w.lanes {
-			for _, what := range order[1:] {
-				if what != "decode-reserves" && what != "prefill-opens" && what != "prefill-lies" && w.Do(Act{int8(i), what}) {
+			for _, what := range order {
+				if _, bad := lies[what]; !bad && !starts[what] && w.Do(Act{int8(i), what}) {
 					again = true
 				}
 			}

@@ -20,10 +20,14 @@ func (w *World) Walk(seed uint64, steps int, keep bool) (schedule []Act) {
 				score -= 80
 			case x.What == "decode-is-aborted" || x.What == "prefill-is-aborted":
 				score -= 55
-			case x.What == "prefill-lies":
+			case x.What == "link-breaks":
 				score -= 60
-			case x.What == "decode-takes" && w.lanes[x.Lane].d.Over():
+			case lies[x.What].do != nil:
+				score -= 75
+			case (x.What == "decode-takes" || x.What == "decode-lands") && w.lanes[x.Lane].d.Over():
 				score -= 40 // held back after the abort, until the pages are another's
+			case x.What == "decode-copied" || x.What == "decode-reads":
+				score -= 25 // in the middle, for whatever may overtake it
 			}
 			if score > best || best == -1 {
 				a, best = x, max(score, 0)
@@ -32,14 +36,10 @@ func (w *World) Walk(seed uint64, steps int, keep bool) (schedule []Act) {
 		if len(may) == 0 {
 			return schedule
 		}
-		var during []Act
-		if a.What == "decode-takes" && r.IntN(8) == 0 {
-			during = []Act{{a.Lane, "decode-is-aborted"}, {int8(r.IntN(len(w.lanes))), "decode-reserves"}}
-		}
 		if keep {
 			schedule = append(schedule, a)
 		}
-		w.Do(a, during...)
+		w.Do(a)
 		if w.wrong != nil {
 			return schedule
 		}

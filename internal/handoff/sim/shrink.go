@@ -7,8 +7,8 @@ import (
 )
 
 // Replay runs a schedule in a new world: acts that are not possible when they come are left out. It returns what was wrong, if anything.
-func Replay(pages, lanes int, schedule []Act) error {
-	w, err := New(pages, lanes)
+func Replay(o Options, schedule []Act) error {
+	w, err := New(o)
 	if err != nil {
 		return err
 	}

@@ -1,14 +1,18 @@
-// Package sim drives the real machines, pools and MACs of the handoff from one goroutine, by a seed or by a written schedule: no sockets, no
-// clock, no goroutine of anybody's. The same schedule is the same run, to the bit of its trace.
+// Package sim drives the real machines, pools and MACs of the handoff from one goroutine: by the model's own acts, by a seed, or by a
+// written schedule. There are no sockets, no clock, and no goroutine of anybody's. The same schedule is the same run, to the bit of its trace.
 //
 // What worker does with links and engines is done here by hand, one act at a time: the schedule says which act comes next, among those
-// that are possible. Schedules made from a seed lean toward what is dangerous: frames are held back after aborts, the page that was freed
-// last is handed out first, one side is starved for a while, copies are overtaken in their middle. Every event goes through the model's
-// validator as it happens, and every page that decode reads is compared with what its own prefill wrote.
+// that are possible. A copy into a page, and a step's reading of pages, are two acts each, begin and end, so that whatever can overtake
+// them does. Every event goes through the model's validator as it happens, and every page that decode reads is compared with what its own
+// prefill wrote.
+//
+// Schedules come from three places. Follow takes the paths of the model of the gated receiver and does on the real side what each act
+// says; after each act both must be in the same state (follow.go). Walk takes a seed and leans toward what is dangerous: frames are
+// held back after aborts, the page that was freed last is handed out first, one side is starved for a while, copies are overtaken in
+// their middle (seed.go). The stories of testdata are written by people, and a seed that fails is shrunk to one of them (shrink.go).
 package sim
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"time"
@@ -25,7 +29,6 @@ import (
 	"github.com/sluicekv/sluice/internal/page"
 	"github.com/sluicekv/sluice/internal/pool"
 	"github.com/sluicekv/sluice/internal/verdict"
-	"github.com/sluicekv/sluice/internal/wire"
 )
 
 // shape is a tiny page: 512 bytes.
@@ -36,8 +39,20 @@ const (
 	prefillBoot = 0xa
 )
 
+// Options of a World.
+type Options struct {
+	Pages int   // of decode's pool
+	Lanes int   // attempts at a time
+	Need  []int // pages of each lane's prompt; nil: 2 each
+	// LowestFirst hands out the free page with the lowest number, as the model does; else the one that was freed last.
+	LowestFirst bool
+	// Liars: prefills may say what they did not do, so what they do is not traced. Decode's trace must be valid all the same.
+	Liars bool
+}
+
 // World is one pair of workers, and the attempts under way on it.
 type World struct {
+	o               Options
 	decode, prefill *pool.Pool
 	scrubD, scrubP  func() // what is to be zeroed, until somebody says so
 	check           *validate.Validator
@@ -45,17 +60,17 @@ type World struct {
 	lanes           []*lane
 	born            uint64
 	mid             func() // what happens in the middle of the next copy
+	scratch         kernel.AttnScratch
+	heard           *frame            // the page that went over a link last
+	pages           map[uint32]tenant // of decode's pool, as its trace has them
 	Served, Refused int
 	digest          uint64 // of all that happened
 }
 
-// frame is on a link from prefill to decode.
-type frame struct {
-	kind    wire.Kind
-	header  wire.PageHeader
-	payload []byte
-	state   handoff.ManifestSeen
-	root    [32]byte
+// tenant is who has a page.
+type tenant struct {
+	id  attempt.ID
+	gen uint64
 }
 
 // lane is one attempt, and what is on its way between its ends.
@@ -64,7 +79,9 @@ type lane struct {
 	name         int8
 	id           attempt.ID
 	key          *mac.Key
+	plan         admission.Plan
 	tokens       int
+	began        bool
 	at, pt       admission.Ticket
 	d            handoff.Decode
 	p            handoff.Prefill
@@ -72,40 +89,55 @@ type lane struct {
 	dl, pl       *pool.Lease
 	tags         []page.Tag
 	macs, landed []mac.Tag
-	content      [][]byte
+	content      [][]byte // as prefill sealed it, by ordinal
 	link         []frame
-	granted      bool // on its way to prefill
+	staged       *frame   // the machine said yes, the pool has not been asked
+	copy         *copying // in its middle
+	seal         bool     // asked for, and not done
+	granted      bool     // on its way to prefill
 	abort        verdict.Code
 	queued, next uint32
 	closing      verdict.Code
 	view         pool.View
+	reading      bool
 	steps        int
 	opened       bool // prefill has the plan
 	lied         bool
+	dead         bool // prefill is gone: what its machine asks for goes nowhere
 }
 
-// New makes a pair with so many pages at decode, and room for lanes attempts at a time.
-func New(pages, lanes int) (*World, error) {
-	w := &World{check: validate.New(validate.Options{})}
+// New makes a pair, with an attempt begun in each lane.
+func New(o Options) (*World, error) {
+	w, err := Make(o)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range w.lanes {
+		l.begin()
+	}
+	return w, nil
+}
+
+// Make makes a pair on which no attempt has begun.
+func Make(o Options) (*World, error) {
+	w := &World{o: o, check: validate.New(validate.Options{}), pages: map[uint32]tenant{}}
 	var err error
 	w.decode, err = pool.New(pool.Config{
-		Role: "sim-decode", Boot: decodeBoot, Geometry: shape, Pages: pages, ReuseLast: true, Trace: pooltrace.Of(w),
+		Role: "sim-decode", Boot: decodeBoot, Geometry: shape, Pages: o.Pages, ReuseLast: !o.LowestFirst, Trace: pooltrace.Of(w),
 		Spawn: func(f func()) { w.scrubD = f }, MidCopy: func(page.Tag) { w.middle() },
 	})
 	if err != nil {
 		return nil, err
 	}
-	w.prefill, err = pool.New(pool.Config{
-		Role: "sim-prefill", Boot: prefillBoot, Geometry: shape, Pages: 4 * lanes, ReuseLast: true, Trace: pooltrace.Of(w),
-		Spawn: func(f func()) { w.scrubP = f },
-	})
-	if err != nil {
+	cfg := pool.Config{Role: "sim-prefill", Boot: prefillBoot, Geometry: shape, Pages: 4 * o.Lanes, ReuseLast: true, Spawn: func(f func()) { w.scrubP = f }}
+	if !o.Liars {
+		cfg.Trace = pooltrace.Of(w)
+	}
+	if w.prefill, err = pool.New(cfg); err != nil {
 		return nil, err
 	}
-	for i := range lanes {
-		l := &lane{w: w, name: int8(i)}
-		l.begin()
-		w.lanes = append(w.lanes, l)
+	for i := range o.Lanes {
+		w.lanes = append(w.lanes, &lane{w: w, name: int8(i)})
 	}
 	return w, nil
 }
@@ -133,10 +165,25 @@ func (w *World) Close() error {
 // Record implements trace.Recorder.
 func (w *World) Record(e trace.Event) {
 	w.digest = trace.Chain(w.digest, e.Args, e.State, e.Digest)
+	if e.Machine == trace.Pool && e.Boot == decodeBoot {
+		for i := range e.B {
+			switch e.Step {
+			case trace.Reserve:
+				w.pages[e.A+i] = tenant{e.Attempt, w.pages[e.A+i].gen + 1}
+			case trace.Free:
+				w.pages[e.A+i] = tenant{gen: w.pages[e.A+i].gen}
+			}
+		}
+	}
 	if err := w.check.Step(e); err != nil && w.wrong == nil {
 		w.wrong = err
 	}
 }
+
+// off takes what nobody traces.
+type off struct{}
+
+func (off) Record(trace.Event) {}
 
 func (w *World) middle() {
 	if f := w.mid; f != nil {
@@ -149,20 +196,34 @@ func (w *World) middle() {
 func (l *lane) begin() {
 	w := l.w
 	w.born++
-	*l = lane{w: w, name: l.name, tokens: 17 + int(w.born%14)}
+	need := 2
+	if w.o.Need != nil {
+		need = w.o.Need[l.name]
+	}
+	*l = lane{w: w, name: l.name, began: true, tokens: 16*need - 14 + int(w.born%14)}
 	binary.LittleEndian.PutUint64(l.id[:], w.born)
 	l.id[15] = byte(l.name) + 1
 	var secret [32]byte
 	copy(secret[:], l.id[:])
 	l.key = mac.New(secret)
-	plan := admission.Plan{Attempt: l.id, PromptTokens: uint32(l.tokens), MaxTokens: 1, Budget: time.Hour}
-	l.at, _ = admission.Admit(plan, capacity.Limit{Tokens: 1 << 10})
-	l.pt, _ = admission.Admit(plan, capacity.Limit{Tokens: 1 << 10})
+	l.plan = admission.Plan{Attempt: l.id, PromptTokens: uint32(l.tokens), MaxTokens: 1, Budget: time.Hour}
+	l.at, _ = admission.Admit(l.plan, capacity.Limit{Tokens: 1 << 10})
+	l.pt, _ = admission.Admit(l.plan, capacity.Limit{Tokens: 1 << 10})
 	n := uint32(shape.Pages(l.tokens))
 	l.d = handoff.NewDecode(uint32(l.tokens), n)
 	l.p = handoff.NewPrefill(uint32(l.tokens), n)
 	l.content, l.landed = make([][]byte, n), make([]mac.Tag, n)
 	l.dt = trace.Begin(w, decodeBoot, trace.Decode, l.id, uint32(l.tokens), n, uint8(l.d.State), l.d.Digest())
+}
+
+// open gives prefill the plan.
+func (l *lane) open() {
+	l.opened = true
+	var r trace.Recorder = l.w
+	if l.w.o.Liars {
+		r = off{}
+	}
+	l.ptr = trace.Begin(r, prefillBoot, trace.Prefill, l.id, uint32(l.tokens), l.p.Needed, uint8(l.p.State), l.p.Digest())
 }
 
 // decodeTakes feeds decode's machine and does what it asks for.
@@ -184,11 +245,7 @@ func (l *lane) decodeTakes(e handoff.Event) (asked handoff.Effect) {
 				l.abort = verdict.ClientGone
 			}
 		case handoff.Seal:
-			code := verdict.None
-			if l.dl.SealPrompt(l.tokens) != nil {
-				code = verdict.CountMismatch
-			}
-			l.decodeTakes(handoff.SealDone{Code: code})
+			l.seal = true
 		case handoff.Fence:
 			l.dl.Fence()
 		case handoff.ReleaseLease:
@@ -216,11 +273,13 @@ func (l *lane) prefillTakes(e handoff.Event) (asked handoff.Effect) {
 		case handoff.QueuePages:
 			l.queued = x.To
 		case handoff.SendClosing:
-			l.closing = x.Code
+			if !l.dead {
+				l.closing = x.Code
+			}
 		case handoff.SetVerdict:
 			l.pt.Verdict().Set(verdict.Of(x.Code, x.Layer, "sim"))
 		case handoff.SendAbort:
-			l.link = append(l.link, frame{kind: wire.KindAbort, state: handoff.ManifestSeen{Verdict: l.p.Verdict}})
+			l.put(frame{says: abortFrame, code: l.p.Verdict})
 		case handoff.Fence:
 			l.pl.Fence()
 		case handoff.ReleaseLease:
@@ -228,110 +287,6 @@ func (l *lane) prefillTakes(e handoff.Event) (asked handoff.Effect) {
 		}
 	}
 	return asked
-}
-
-// compute writes the next page of the prompt and seals it; after the last, the engine is done.
-func (l *lane) compute() {
-	k := int(l.p.Sealed)
-	to := min((k+1)*int(shape.Tokens), l.tokens)
-	if err := l.pl.View(&l.view, to, k*int(shape.Tokens)); err != nil {
-		l.prefillTakes(handoff.EngineDone{Code: verdict.ClientGone})
-		return
-	}
-	var kv [8]float32
-	kv[0], kv[1], kv[2] = float32(l.id[0]), float32(l.id[1]), float32(k+1)
-	sh := kernel.Shape{Tokens: int(shape.Tokens), Layers: 1, KVHeads: 1, HeadDim: 8}
-	for pos := k * int(shape.Tokens); pos < to; pos++ {
-		kernel.StoreKV(l.view.Slot(pos), sh, 0, kv[:], kv[:])
-	}
-	l.view.Done()
-	m, err := l.pl.SealOwn(k, l.key)
-	if err != nil {
-		l.fail("prefill could not seal page %d: %v", k, err)
-		return
-	}
-	l.macs = append(l.macs, m)
-	l.prefillTakes(handoff.PagesSealed{From: uint32(k), To: uint32(k + 1)})
-	if k+1 == len(l.content) {
-		l.prefillTakes(handoff.EngineDone{Tokens: uint32(l.tokens), Code: verdict.OK})
-	}
-}
-
-// send puts the next page on the link, or the closing statement behind the last.
-func (l *lane) send() {
-	if l.next < l.queued {
-		k := l.next
-		if l.prefillTakes(handoff.PageTaken{Ordinal: k}) == nil {
-			l.next = l.queued // over: the pages stay
-			return
-		}
-		b := make([]byte, shape.Bytes())
-		if _, err := l.pl.CopyOut(b, int(k)); err != nil {
-			l.prefillTakes(handoff.PageDropped{Ordinal: k})
-			return
-		}
-		l.content[k] = b
-		l.next++
-		l.link = append(l.link, frame{kind: wire.KindPage, payload: b, header: wire.PageHeader{Attempt: l.id, Tag: l.tags[k], Ordinal: k, MAC: l.macs[k]}})
-		l.prefillTakes(handoff.PageSent{Ordinal: k})
-		return
-	}
-	m := handoff.ManifestSeen{Tokens: l.p.Computed, Pages: l.p.Sent, MACOK: true, DigestOK: l.closing == verdict.OK, Verdict: l.closing}
-	l.link = append(l.link, frame{kind: wire.KindManifest, state: m, root: wire.RootOf(l.macs[:l.p.Sent])}, frame{kind: wire.KindEnd})
-	l.closing = verdict.None
-	l.prefillTakes(handoff.ClosingSent{})
-}
-
-// take is decode's reader: it takes the frame in front.
-func (l *lane) take() {
-	f := l.link[0]
-	l.link = l.link[1:]
-	switch f.kind {
-	case wire.KindPage:
-		k := f.header.Ordinal
-		if l.decodeTakes(handoff.PageArrived{Ordinal: k}) == nil {
-			return
-		}
-		err := l.dl.Land(int(k), f.header.Tag, f.payload, l.key, f.header.MAC)
-		code := verdict.None
-		if err != nil {
-			code = verdict.GateRefused
-			if bytes.Contains([]byte(err.Error()), []byte("MAC")) {
-				code = verdict.MACMismatch
-			}
-		} else {
-			l.landed[k] = f.header.MAC
-		}
-		l.decodeTakes(handoff.PageLanded{Ordinal: k, Code: code})
-	case wire.KindManifest:
-		f.state.RootOK = f.root == wire.RootOf(l.landed[:l.d.Written])
-		l.decodeTakes(f.state)
-	case wire.KindEnd:
-		l.decodeTakes(handoff.EndSeen{MACOK: true})
-	case wire.KindAbort:
-		l.decodeTakes(handoff.AbortAsked{From: handoff.PrefillLeg, Code: f.state.Verdict})
-	}
-}
-
-// step is one step of decode's engine: it reads every page. The first gives the echo; the second a token, and the end.
-func (l *lane) step() {
-	if err := l.dl.View(&l.view, l.tokens, l.tokens-1); err != nil {
-		l.decodeTakes(handoff.EngineDone{Tokens: uint32(max(l.steps-1, 0)), Code: verdict.ClientGone})
-		return
-	}
-	got := make([]byte, shape.Bytes())
-	for k := range len(l.content) - 1 { // the tail is decode's own to write
-		if _, err := l.dl.CopyOut(got, k); err != nil || !bytes.Equal(got, l.content[k]) {
-			l.fail("it reads page %d, which is not what its prefill wrote (%v)", k, err)
-		}
-	}
-	l.view.Done()
-	if l.steps++; l.steps == 1 {
-		l.decodeTakes(handoff.EchoCompared{Agrees: true})
-		return
-	}
-	l.decodeTakes(handoff.TokenReady{})
-	l.decodeTakes(handoff.EngineDone{Tokens: 1, Code: verdict.OK})
 }
 
 func (l *lane) fail(format string, args ...any) {

@@ -19,11 +19,11 @@ func TestSeeds(t *testing.T) {
 		seeds = 60
 	}
 	for seed := range seeds {
-		w, err := New(2+int(seed%3), 2+int(seed%2))
+		w, err := New(Options{Pages: 2 + int(seed%3), Lanes: 2 + int(seed%2), Liars: seed%4 == 3})
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.Walk(seed, 600, false)
+		w.Walk(seed, 900, false)
 		if err := w.Close(); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
@@ -37,7 +37,7 @@ func TestSeeds(t *testing.T) {
 
 func TestTheSameSeedIsTheSameRun(t *testing.T) {
 	run := func(seed uint64) (uint64, string) {
-		w, err := New(3, 3)
+		w, err := New(Options{Pages: 3, Lanes: 3})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,39 +65,6 @@ func TestTheSameSeedIsTheSameRun(t *testing.T) {
 	}
 }
 
-// TestAllPaths takes every schedule of so many acts from the beginning, with two attempts on two pages.
-func TestAllPaths(t *testing.T) {
-	depth := 7
-	if testing.Short() {
-		depth = 5
-	}
-	paths := 0
-	var down func(path []Act)
-	down = func(path []Act) {
-		w, err := New(2, 2)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, a := range path {
-			if !w.Do(a) {
-				t.Fatalf("%v: %s was possible and is not", path, a)
-			}
-		}
-		next := append([]Act(nil), w.Possible(nil)...)
-		if err := w.Close(); err != nil {
-			t.Fatalf("%v: %v", path, err)
-		}
-		paths++
-		if len(path) < depth {
-			for _, a := range next {
-				down(append(path[:len(path):len(path)], a))
-			}
-		}
-	}
-	down(nil)
-	t.Logf("%d paths of up to %d acts", paths, depth)
-}
-
 func TestShrinkKeepsWhatFails(t *testing.T) {
 	var long []Act
 	for i := range 200 {
@@ -120,8 +87,7 @@ func TestShrinkKeepsWhatFails(t *testing.T) {
 	}
 }
 
-// TestScenarios tells stories on the real machines, pools and MACs. Commands: pair pages=N lanes=N; do (an act a line; "while" behind a
-// taken page holds its copy in the middle while the acts of the rest of the line happen); end.
+// TestScenarios tells stories on the real machines, pools and MACs. Commands: pair pages=N lanes=N [need=(N,N)] [liars]; do (an act a line); end.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		var w *World
@@ -131,30 +97,24 @@ func TestScenarios(t *testing.T) {
 				var pages, lanes int
 				d.ScanArgs(t, "pages", &pages)
 				d.ScanArgs(t, "lanes", &lanes)
+				o := Options{Pages: pages, Lanes: lanes, Liars: d.HasArg("liars")}
+				if d.HasArg("need") {
+					var a, b int
+					d.ScanArgs(t, "need", &a, &b)
+					o.Need = []int{a, b}
+				}
 				var err error
-				if w, err = New(pages, lanes); err != nil {
+				if w, err = New(o); err != nil {
 					t.Fatal(err)
 				}
 				return w.show()
 			case "do":
 				for line := range strings.Lines(d.Input) {
-					first, rest, _ := strings.Cut(strings.TrimSpace(line), " while ")
-					a, err := ParseAct(first)
+					a, err := ParseAct(strings.TrimSpace(line))
 					if err != nil {
 						t.Fatalf("%s: %v", d.Pos, err)
 					}
-					var during []Act
-					for s := range strings.SplitSeq(rest, ", ") {
-						if s == "" {
-							continue
-						}
-						b, err := ParseAct(s)
-						if err != nil {
-							t.Fatalf("%s: %v", d.Pos, err)
-						}
-						during = append(during, b)
-					}
-					if !w.Do(a, during...) {
+					if !w.Do(a) {
 						return fmt.Sprintf("%s is not possible\n%s", a, w.show())
 					}
 				}
@@ -196,7 +156,7 @@ func (w *World) show() string {
 func BenchmarkHandoffs(b *testing.B) {
 	n := 0
 	for seed := uint64(0); b.Loop(); seed++ {
-		w, err := New(4, 3)
+		w, err := New(Options{Pages: 4, Lanes: 3})
 		if err != nil {
 			b.Fatal(err)
 		}
