@@ -55,11 +55,11 @@ func Start(ctx context.Context, o Options) (f *Fleet, err error) {
 	worker := func(role string, more ...string) (*Process, string, error) {
 		args := append([]string{"worker", "--role", role, "--listen", "127.0.0.1:0", "--model", model, "--log-level", "warn"}, more...)
 		args = append(append(args, o.Both...), o.All...)
-		p, err := start(role, o.Binary, env, args...)
+		p, err := StartProcess(role, o.Binary, env, args...)
 		if err != nil {
 			return nil, "", err
 		}
-		at, err := p.expect(`control on ([0-9.:]+)`)
+		at, err := p.Expect(`control on ([0-9.:]+)`)
 		if err != nil {
 			return p, "", err
 		}
@@ -80,7 +80,7 @@ func Start(ctx context.Context, o Options) (f *Fleet, err error) {
 		return f, err
 	}
 	args := append([]string{"gateway", "--config", file, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log-level", "warn"}, o.Gateway...)
-	if f.Gateway, err = start("gateway", o.Binary, env, append(args, o.All...)...); err != nil {
+	if f.Gateway, err = StartProcess("gateway", o.Binary, env, append(args, o.All...)...); err != nil {
 		return f, err
 	}
 	if err = f.listens(); err != nil {
@@ -122,7 +122,7 @@ func (f *Fleet) Processes() []*Process {
 // Close ends the processes.
 func (f *Fleet) Close() {
 	for _, p := range f.Processes() {
-		p.stop()
+		p.Stop()
 	}
 	os.RemoveAll(f.dir)
 }
@@ -188,7 +188,7 @@ func Serve(ctx context.Context, binary string, args ...string) (f *Fleet, err er
 	}
 	began := time.Now()
 	all := append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log-level", "warn"}, args...)
-	if f.Gateway, err = start("serve", binary, []string{"XDG_STATE_HOME=" + f.dir}, all...); err != nil {
+	if f.Gateway, err = StartProcess("serve", binary, []string{"XDG_STATE_HOME=" + f.dir}, all...); err != nil {
 		return f, err
 	}
 	if err = f.listens(); err != nil {
@@ -201,12 +201,12 @@ func Serve(ctx context.Context, binary string, args ...string) (f *Fleet, err er
 
 // listens reads where the gateway does.
 func (f *Fleet) listens() error {
-	at, err := f.Gateway.expect(`API on (http://\S+)`)
+	at, err := f.Gateway.Expect(`API on (http://\S+)`)
 	if err != nil {
 		return err
 	}
 	f.URL = at[0]
-	if at, err = f.Gateway.expect(`admin on (http://\S+)`); err != nil {
+	if at, err = f.Gateway.Expect(`admin on (http://\S+)`); err != nil {
 		return err
 	}
 	f.Admin = at[0]

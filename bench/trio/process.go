@@ -26,7 +26,8 @@ type Process struct {
 	out bytes.Buffer
 }
 
-func start(name, binary string, env []string, args ...string) (*Process, error) {
+// StartProcess runs a program of any kind under a name of ours.
+func StartProcess(name, binary string, env []string, args ...string) (*Process, error) {
 	p := &Process{Name: name, cmd: exec.Command(binary, args...), lines: make(chan string, 256), ended: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), env...)
 	r, w, err := os.Pipe()
@@ -70,8 +71,8 @@ func (p *Process) Output() string {
 // startTime bounds how long a process may take to say that it is up: a real model is read and checked first.
 const startTime = 2 * time.Minute
 
-// expect waits for a line and returns the pattern's groups.
-func (p *Process) expect(pattern string) ([]string, error) {
+// Expect waits for a line and returns the pattern's groups.
+func (p *Process) Expect(pattern string) ([]string, error) {
 	re := regexp.MustCompile(pattern)
 	late := time.After(startTime)
 	for {
@@ -88,8 +89,8 @@ func (p *Process) expect(pattern string) ([]string, error) {
 	}
 }
 
-// stop ends the process and waits for it.
-func (p *Process) stop() {
+// Stop ends the process and waits for it.
+func (p *Process) Stop() {
 	p.cmd.Process.Signal(syscall.SIGKILL)
 	<-p.ended
 }
@@ -156,3 +157,6 @@ func (p *Process) Resident() (r Resident, err error) {
 func (p *Process) ResetPeak() error {
 	return os.WriteFile(p.proc("clear_refs"), []byte("5"), 0)
 }
+
+// Ended is closed when the process has ended.
+func (p *Process) Ended() <-chan struct{} { return p.ended }

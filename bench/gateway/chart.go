@@ -1,0 +1,3 @@
+package main
+
+func writeChart(string, []row) error { return nil }
