@@ -13,13 +13,13 @@ import (
 	"crypto/tls"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"net/url"
 	"sync"
 	"time"
 
 	"github.com/sluicekv/sluice/internal/capacity"
 	"github.com/sluicekv/sluice/internal/fleet"
+	"github.com/sluicekv/sluice/internal/transport/h1"
 )
 
 // Engines, as configurations name them.
@@ -65,7 +65,7 @@ type Config struct {
 type Fleet struct {
 	cfg       Config
 	engine    string // as capacity names it
-	transport *http.Transport
+	transport *h1.Transport
 	ctx       context.Context
 	cancel    context.CancelFunc
 	wg        sync.WaitGroup
@@ -96,12 +96,7 @@ func New(cfg Config) (*Fleet, error) {
 	}
 	f := &Fleet{cfg: cfg, engine: cfg.Engine, rests: map[[2]string]*rest{}, names: map[string]named{}, changed: make(chan struct{})}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
-	f.transport = &http.Transport{
-		TLSClientConfig: cfg.TLS, DisableCompression: true, MaxIdleConnsPerHost: 512,
-		// Engines close idle connections after 5 s: a connection that they are about to close is not used.
-		IdleConnTimeout: 3 * time.Second, MaxResponseHeaderBytes: 64 << 10,
-		DialContext: dialer.DialContext,
-	}
+	f.transport = f.newTransport(cfg.TLS)
 	names := map[string]bool{}
 	for i, w := range cfg.Workers {
 		if w.URL == nil {
@@ -120,6 +115,12 @@ func New(cfg Config) (*Fleet, error) {
 		f.assume(n)
 	}
 	return f, nil
+}
+
+// newTransport makes what requests to workers go through.
+func (f *Fleet) newTransport(tls *tls.Config) *h1.Transport {
+	// Engines close idle connections after 5 s: a connection that they are about to close is not used.
+	return &h1.Transport{Dial: dialer.DialContext, TLS: tls, MaxIdle: 2048, IdleFor: 3 * time.Second}
 }
 
 // Start reads every worker's facts, and again until Close.

@@ -61,6 +61,16 @@ func (s *sender) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// WriteTo writes what is left from where it lies.
+func (s *sender) WriteTo(w io.Writer) (int64, error) {
+	if s.r == nil {
+		return 0, nil
+	}
+	n, err := s.r.WriteTo(w)
+	s.r = nil
+	return n, err
+}
+
 func (s *sender) Close() error { return nil }
 
 // Plan of an attempt.
