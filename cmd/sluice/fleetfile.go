@@ -39,6 +39,7 @@ type holdEntry struct {
 	Headers     string `yaml:"headers"`      // strict (default): the status waits; commit-after: 200 and comments after commit_after
 	CommitAfter string `yaml:"commit_after"` // 30s
 	Bytes       int    `yaml:"bytes"`        // of a stream; beyond them decode is not read on
+	Lease       string `yaml:"lease"`        // vllm-nixl: 20s; of a decode that speaks first later than that after prefill, prefill is asked
 	Usage       string `yaml:"usage"`        // first (default): decode's count is known before a stream begins; end: compared at its end
 }
 

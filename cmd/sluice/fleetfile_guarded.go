@@ -95,6 +95,11 @@ func (h holdEntry) hold() (out gateway.Hold, err error) {
 	default:
 		return out, fmt.Errorf("hold: headers must be strict or commit-after, not %q", h.Headers)
 	}
+	if h.Lease != "" {
+		if out.Lease, err = time.ParseDuration(h.Lease); err != nil || out.Lease <= 0 {
+			return out, fmt.Errorf("hold: lease %q is not a duration", h.Lease)
+		}
+	}
 	switch h.Usage {
 	case "", "first":
 	case "end":

@@ -42,11 +42,15 @@ type Hold struct {
 	CommitAfter time.Duration
 	// UsageAtEnd lets a stream begin before decode's count is known, where an engine says it only at the end.
 	UsageAtEnd bool
+	// Lease is how long after prefill's answer a decode that speaks first is taken to have read in time; later, prefill is asked. It has to
+	// be less than the lease of the engine's handles (NIXL; 20 s, where the engine's is 30 s).
+	Lease time.Duration
 }
 
 func (h Hold) filled() Hold {
 	h.Bytes = or(h.Bytes, 1<<20)
 	h.Whole = or(h.Whole, 64<<20)
+	h.Lease = or(h.Lease, 20*time.Second)
 	return h
 }
 

@@ -82,7 +82,7 @@ func (w *Worker) metrics(rw http.ResponseWriter, _ *http.Request) {
 	if w.opt.Connector == Nixl {
 		line("counter", "nixl_num_failed_transfers_total", "", 0)
 		line("counter", "nixl_num_kv_expired_reqs_total", "", float64(w.expired.Load()))
-		line("counter", "nixl_num_notifications_after_expiry_total", "", 0)
+		line("counter", "nixl_num_notifications_after_expiry_total", "", float64(w.tooLate.Load()))
 	}
 	rw.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	rw.Write([]byte(b.String()))

@@ -34,6 +34,7 @@ type grant struct {
 	issued  time.Time
 	lie     *actor.Lie
 	used    bool
+	freed   bool         // the pages are another's by now
 	kept    *actor.Pages // what was in the pages, for lies told later
 	// borrowed pages belong to another grant: a lie.
 	borrowed bool
@@ -57,16 +58,28 @@ func (f *Fleet) redeem(raw string) (g *grant, used bool) {
 	return g, used
 }
 
-// expire frees what nobody came for.
+// expire frees what nobody came for, and what a decode that came does not get done with: nothing here renews a lease.
 func (f *Fleet) expire(w *Worker, lease time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, g := range f.grants {
-		if g.from == w && !g.used && !g.borrowed && g.pages != nil && time.Since(g.issued) > lease {
+		if g.from == w && !g.freed && !g.borrowed && g.pages != nil && time.Since(g.issued) > lease {
 			g.memory.Free(g.pages)
-			g.pages = nil
+			g.freed = true
+			if !g.used {
+				g.pages = nil
+			}
 			w.expired.Add(1)
 		}
+	}
+}
+
+// late notes a read that comes after the lease: the pages are read all the same, and prefill counts it.
+func (f *Fleet) late(g *grant, lease time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if g.freed || time.Since(g.issued) > lease {
+		g.from.tooLate.Add(1)
 	}
 }
 

@@ -404,6 +404,7 @@ func (c *call) nixlDecode(d *jsonedit.Doc, cfg actor.Config) {
 	defer c.free()
 	if g != nil {
 		time.Sleep(cfg.Transfer)
+		w.fleet.late(g, w.opt.Lease)
 		stale := c.lie != nil && (c.lie.Stale || c.lie.Is(actor.StalePages)) || g.lie != nil && g.lie.Stale && !g.borrowed
 		if !cfg.Light && !stale {
 			mine.Copy(pages, g.memory, g.pages)
@@ -421,8 +422,9 @@ func (c *call) release(g *grant) {
 	}
 	c.w.fleet.mu.Lock()
 	defer c.w.fleet.mu.Unlock()
-	if !g.borrowed {
+	if !g.borrowed && !g.freed {
 		g.memory.Free(g.pages)
+		g.freed = true
 	}
 }
 

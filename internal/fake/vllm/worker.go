@@ -46,7 +46,8 @@ type Worker struct {
 	lastRaw   []byte
 	bootstrap *http.Server
 	bootAddr  string
-	expired   atomic.Int64
+	expired   atomic.Int64 // leases that ran out
+	tooLate   atomic.Int64 // pages read after that
 	serial    atomic.Int64
 }
 

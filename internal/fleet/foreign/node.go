@@ -38,6 +38,7 @@ type Node struct {
 	dp       int
 	port     int    // of the bootstrap server
 	engineID string // Mooncake
+	late     late   // NIXL: of prefill
 }
 
 func newNode(f *Fleet, w Worker) *Node {
@@ -164,6 +165,9 @@ func (f *Fleet) readOnce(n *Node) bool {
 	id := ""
 	if f.cfg.Engine == VLLMMooncake && n.Role == capacity.Prefill && n.EngineID == "" {
 		id = f.askEngineID(ctx, n)
+	}
+	if f.cfg.Engine == VLLMNixl && n.Role == capacity.Prefill {
+		f.noteLate(ctx, n)
 	}
 	f.mu.Lock()
 	before, beforeReason, was := n.facts, n.reason, n.read

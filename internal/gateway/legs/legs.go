@@ -105,6 +105,9 @@ type LegTop struct {
 	Top Top
 }
 
+// HandleLapsed: prefill gave back what it handed over before decode read it. Why holds numbers.
+type HandleLapsed struct{ Why string }
+
 // LegBytes: N more units of content (natively token ids) came. They lie with the adapter until the action says what happens.
 type LegBytes struct {
 	Leg Leg
@@ -145,20 +148,21 @@ type ClientGone struct{}
 // Withdrawn: the gateway itself ends the attempt (drained, switched off).
 type Withdrawn struct{ Verdict verdict.Verdict }
 
-func (LegStatus) event()  {}
-func (LegUsage) event()   {}
-func (LegFinish) event()  {}
-func (LegHandle) event()  {}
-func (LegTop) event()     {}
-func (LegBytes) event()   {}
-func (LegError) event()   {}
-func (LegBroke) event()   {}
-func (LegEnd) event()     {}
-func (HeldFull) event()   {}
-func (LegLost) event()    {}
-func (Deadline) event()   {}
-func (ClientGone) event() {}
-func (Withdrawn) event()  {}
+func (LegStatus) event()    {}
+func (LegUsage) event()     {}
+func (LegFinish) event()    {}
+func (LegHandle) event()    {}
+func (LegTop) event()       {}
+func (HandleLapsed) event() {}
+func (LegBytes) event()     {}
+func (LegError) event()     {}
+func (LegBroke) event()     {}
+func (LegEnd) event()       {}
+func (HeldFull) event()     {}
+func (LegLost) event()      {}
+func (Deadline) event()     {}
+func (ClientGone) event()   {}
+func (Withdrawn) event()    {}
 
 // Do is what happens to the reply.
 type Do uint8

@@ -189,7 +189,7 @@ func (m *Machine) overhear(e Event, eject *bool) bool {
 		}
 	case LegUsage:
 		n = PromptAgree
-	case LegHandle:
+	case LegHandle, HandleLapsed:
 		n = PrefillHandle
 	case LegTop:
 		n = FirstToken
@@ -255,6 +255,11 @@ func (m *Machine) hear(e Event) (v verdict.Verdict, eject bool) {
 		})
 		m.compareTops()
 		return v, eject
+	case HandleLapsed:
+		// Whose pages they are now nobody says. It is decode that came too late: the pair is not at fault.
+		v = verdict.Of(verdict.EngineFailed, verdict.Decode, "prefill's handle lapsed before decode had read it: %s", e.Why)
+		v.Status = 502
+		return v, false
 	case LegBytes:
 		v, eject = m.say(e.Leg, "content", func(*said) bool { return true })
 		if e.Leg == Decode {

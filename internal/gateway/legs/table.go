@@ -200,7 +200,7 @@ var needs = [numNeeds]need{
 		}
 		return agreed
 	}},
-	PrefillHandle: {"prefill-handle", guard.Hold, "prefill's handle is present, fresh, of this attempt and of the worker that was asked", free, func(m *Machine) answer {
+	PrefillHandle: {"prefill-handle", guard.Hold, "prefill's handle is present, fresh, of this attempt and of the worker that was asked; NIXL: and prefill still kept what it names when decode read it", "none; where decode speaks later than hold.lease after prefill: a request of one token and a reading of /metrics at prefill", func(m *Machine) answer {
 		a := m.handle(Prefill)
 		if a == waiting && m.legs[Prefill].ended {
 			return broken("prefill ended without a handle")

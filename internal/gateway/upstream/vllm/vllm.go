@@ -50,7 +50,7 @@ var askNixl = []byte(`{"do_remote_decode":true,"do_remote_prefill":false,"remote
 // Nixl makes the plan of an attempt with NixlConnector.
 func (g *Engine) Nixl(a web.Asked) web.Plan {
 	p := a.Plan()
-	p.Row, p.Logprobs = legs.VLLMNixl, logprobs(a)
+	p.Row, p.Logprobs, p.Kept = legs.VLLMNixl, logprobs(a), kept(a)
 	p.Prefill = a.Call(a.Pair.Prefill, one(a, askNixl).Body())
 	decode := func() *jsonedit.Edit { return forDecode(a, p.Logprobs) }
 	p.Hand = func(answer *jsonedit.Doc) (legs.Handle, *web.Call) {

@@ -2,6 +2,7 @@ package web
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/sluicekv/sluice/internal/fleet/foreign"
 	"github.com/sluicekv/sluice/internal/jsonedit"
@@ -22,12 +23,13 @@ type Asked struct {
 	GoOn   bool   // where prefill hands nothing over, let decode compute by itself: its guard only observes
 	First  int    // likeliest tokens of the first position that both legs are asked for, to be compared; 0: none
 	Hold   int
+	Lease  time.Duration // after which a prefill may have given back what it handed over
 	Whole  int
 }
 
 // Plan begins a plan with what is the same on every engine.
 func (a Asked) Plan() Plan {
-	return Plan{Stream: a.Stream, Usage: a.Usage, Every: a.Every, Hold: a.Hold, Whole: a.Whole}
+	return Plan{Stream: a.Stream, Usage: a.Usage, Every: a.Every, Hold: a.Hold, Whole: a.Whole, Lease: a.Lease}
 }
 
 // Edit begins a leg's body.

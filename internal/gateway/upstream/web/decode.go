@@ -29,7 +29,7 @@ func (r *Run) runDecode(call *Call) {
 
 func (r *Run) askDecode(call *Call) {
 	lose := func(err error) { r.loses(legs.Decode, err) }
-	resp, err := call.do(r.ctx[legs.Decode])
+	resp, err := call.Do(r.ctx[legs.Decode])
 	if err != nil {
 		lose(err)
 		return
@@ -57,7 +57,19 @@ func (r *Run) askDecode(call *Call) {
 		return
 	}
 	r.tell(legs.LegStatus{Leg: legs.Decode, Status: resp.StatusCode}, nil)
+	r.kept()
 	r.hearWhole(body)
+}
+
+// kept asks whether prefill still had what it handed over, where decode was so late that it may not have had. What decode says first
+// it says after it has read.
+func (r *Run) kept() {
+	if r.plan.Kept == nil || r.handedAt.IsZero() || time.Since(r.handedAt) < r.plan.Lease {
+		return
+	}
+	if why := r.plan.Kept(r.ctx[legs.Decode], r.handedAt); why != "" {
+		r.tell(legs.HandleLapsed{Why: why}, nil)
+	}
 }
 
 func (r *Run) broke(bytes []byte, format string, args ...any) {
@@ -141,8 +153,11 @@ var doneEvent = []byte("data: [DONE]\n\n")
 func (r *Run) readStream(body io.Reader) error {
 	in := sse.NewReader(body, maxEvent)
 	var s summary
-	for {
+	for first := true; ; first = false {
 		e, err := in.Next()
+		if first && err == nil {
+			r.kept()
+		}
 		switch {
 		case errors.Is(err, io.EOF):
 			// The stream ended between two events, without its mark.

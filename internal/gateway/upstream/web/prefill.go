@@ -22,6 +22,7 @@ func (r *Run) runPrefill() {
 	}
 	r.mu.Unlock()
 	if call != nil {
+		r.handedAt = time.Now()
 		r.runDecode(call)
 	}
 	r.done()
@@ -36,7 +37,7 @@ func (r *Run) askPrefill() (decode *Call) {
 		}
 		return nil
 	}
-	resp, err := r.plan.Prefill.do(r.ctx[legs.Prefill])
+	resp, err := r.plan.Prefill.Do(r.ctx[legs.Prefill])
 	if err != nil {
 		r.loses(legs.Prefill, err)
 		return nil

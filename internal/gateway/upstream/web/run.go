@@ -16,22 +16,23 @@ type Run struct {
 	ctx    [2]context.Context
 	wake   chan struct{}
 
-	mu     sync.Mutex
-	space  sync.Cond // on mu: held has shrunk, or over
-	items  []item    // not taken yet
-	ready  [][]byte  // of events that were taken
-	held   int       // bytes in items and ready
-	full   bool      // HeldFull was said
-	over   bool      // nobody waits for output
-	end    Ending
-	spoke  bool // decode sent content
-	handed bool // decode was asked
-	topped bool // decode's first token was heard of; of decode's goroutine alone
-	live   int  // legs whose goroutine runs
-	quiet  func()
-	settle *time.Timer
-	report Report
-	began  time.Time
+	mu       sync.Mutex
+	space    sync.Cond // on mu: held has shrunk, or over
+	items    []item    // not taken yet
+	ready    [][]byte  // of events that were taken
+	held     int       // bytes in items and ready
+	full     bool      // HeldFull was said
+	over     bool      // nobody waits for output
+	end      Ending
+	spoke    bool      // decode sent content
+	handed   bool      // decode was asked
+	handedAt time.Time // prefill's answer was there; of decode's goroutine alone
+	topped   bool      // decode's first token was heard of; of decode's goroutine alone
+	live     int       // legs whose goroutine runs
+	quiet    func()
+	settle   *time.Timer
+	report   Report
+	began    time.Time
 }
 
 type item struct {

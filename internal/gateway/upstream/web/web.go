@@ -21,6 +21,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/sluicekv/sluice/internal/gateway/legs"
 	"github.com/sluicekv/sluice/internal/jsonedit"
@@ -34,7 +35,8 @@ type Call struct {
 	Body      jsonedit.Body
 }
 
-func (c *Call) do(ctx context.Context) (*http.Response, error) {
+// Do makes the request. It can be made once.
+func (c *Call) Do(ctx context.Context) (*http.Response, error) {
 	r := &http.Request{
 		Method: http.MethodPost, URL: c.URL, Header: c.Header, Host: c.URL.Host, ContentLength: c.Body.Len(), Body: &sender{c.Body.NewReader()},
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
@@ -88,6 +90,10 @@ type Plan struct {
 	// Alone makes decode's call without what prefill should have handed over, where a guard that only observes lets the reply go
 	// on; nil: it does not.
 	Alone func() *Call
+	// Kept is asked when decode first speaks later than Lease after prefill's answer: prefill keeps what it hands over for a time only,
+	// and a decode that comes later reads what may be another's. It returns why that is so, "" if prefill still had it. nil: not asked.
+	Kept  func(ctx context.Context, handed time.Time) (why string)
+	Lease time.Duration
 	Hold  int // most bytes of a stream that wait here
 	Whole int // most bytes of an answer that is no stream
 	// Abandon tells decode's engine that its request will get no pages: a request that waits for them for minutes otherwise.
