@@ -55,6 +55,21 @@ generate: ## Regenerate the assembly
 e2e-check-vllm: build ## sluice check against a real vLLM CPU worker (downloads it; minutes and gigabytes; environment in .cache/)
 	bench/check/vllm_live.sh
 
+SHARED ?= ../shared
+VLLM_ENV ?= .cache/check-vllm
+VLLM_CLIENTS ?= .cache/e2e-clients
+E2E_VLLM := $(GO) run ./bench/e2e/vllm -env $(VLLM_ENV) -clients $(VLLM_CLIENTS) -shared $(SHARED)
+.PHONY: e2e-vllm
+e2e-vllm: ## A real vLLM pair over NIXL behind sluice gateway: misuse, 5,000 honest requests, load clients (4 GB of disk, 5 of memory, 30 minutes; needs SHARED=../shared)
+	bench/e2e/vllm/install.sh $(VLLM_ENV) $(VLLM_CLIENTS)
+	rm -f .cache/e2e-vllm/results.json
+	trap '$(E2E_VLLM) down' EXIT; $(E2E_VLLM) -cache=false up misuse down && $(E2E_VLLM) up misuse traffic clients && $(E2E_VLLM) -write report
+
+.PHONY: e2e-clients
+e2e-clients: ## vllm bench serve, guidellm and aiperf, unmodified, against sluice gateway in front of the pair of make e2e-vllm (10 minutes)
+	bench/e2e/vllm/install.sh $(VLLM_ENV) $(VLLM_CLIENTS)
+	trap '$(E2E_VLLM) down' EXIT; $(E2E_VLLM) up clients
+
 .PHONY: bench-check
 bench-check: ## sluice check on a 1 GB log and on 1,000 fake workers
 	bench/check/log.sh

@@ -5,15 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 env=${SLUICE_VLLM:-.cache/check-vllm}
 port=${PORT:-18111}
-python=${PYTHON:-python3.11}
-here=bench/check
-mkdir -p "$env"
-if [ ! -e "$env/ready" ]; then
-  "$python" -m venv "$env/venv"
-  "$env/venv/bin/pip" install --quiet --disable-pip-version-check --no-deps -r "$here/vllm_requirements.txt"
-  "$env/venv/bin/python" "$here/vllm_env.py"
-  touch "$env/ready"
-fi
+bench/e2e/vllm/install.sh "$env"
 go build -o "$env/sluice" ./cmd/sluice
 # A model is a shape here: the weights are made up by the engine, and no tokenizer is needed.
 mkdir -p "$env/model"
