@@ -12,14 +12,15 @@ import (
 // A recorded file is lines of JSON: a first line that says what the file is, one line an event, and a last line that says that it is
 // the last.
 //
-//	{"sluice":"trace","version":1,"sample":1}
+//	{"sluice":"trace","version":2,"sample":1}
 //	{"n":1,"attempt":"…32 hex…","boot":"…16 hex…","machine":"decode","step":"opened","a":40,"b":3,"c":0,"code":"none","state":0,"digest":"…16 hex…","sum":"…8 hex…"}
 //	{"n":2,"attempt":"…","boot":"…","pool":"reserve","page":7,"gen":12,"count":3,"writes":0,"ok":true,"sum":"…"}
 //	{"end":2,"lost":0,"sum":"…"}
 //
 // n numbers the events from 1. sum is the CRC-32C of the sum before it and of the line up to ,"sum": so a line that was deleted, moved
-// or changed is told from a run that went wrong. sample is the rate: 1 when every attempt of the process is in the file.
-const Version = 1
+// or changed is told from a run that went wrong. The sum before the first event's is that of the first line, so that one is tied, too.
+// sample is the rate: 1 when every attempt of the process is in the file.
+const Version = 2
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 

@@ -49,6 +49,7 @@ func Read(r io.Reader, begin func(Head), f func(n uint64, e Event) error) error 
 		ended bool
 		lost  uint64
 	)
+	again = check.Head(again[:0], h.Sample)
 	for s.Scan() {
 		line := s.Bytes()
 		if ended {

@@ -60,7 +60,8 @@ func TestFilesThatAreNoTracesAreRefused(t *testing.T) {
 		want error
 	}{
 		"nothing":                {"", ErrSyntax},
-		"another first line":     {strings.Replace(whole, `"version":1`, `"version":2`, 1), ErrSyntax},
+		"another first line":     {strings.Replace(whole, `"version":2`, `"version":3`, 1), ErrSyntax},
+		"another rate":           {strings.Replace(whole, `"sample":1`, `"sample":8`, 1), ErrOrder},
 		"a rate of nothing":      {strings.Replace(whole, `"sample":1`, `"sample":0`, 1), ErrSyntax},
 		"no last line":           {strings.Join(lines[:len(lines)-2], ""), ErrCut},
 		"cut in a line":          {whole[:len(whole)/2], ErrSyntax},

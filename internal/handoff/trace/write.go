@@ -3,19 +3,26 @@ package trace
 import (
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"sync"
 	"time"
 )
 
-// Encoder turns events into the lines of one file, one after another. The zero Encoder is ready; it is not safe for concurrent use.
+// Encoder turns events into the lines of one file, one after another. The zero Encoder is ready for a Head; it is not safe for
+// concurrent use.
 type Encoder struct {
 	n   uint64
 	sum uint32
 }
 
 // Head appends the file's first line. sample is the rate at which attempts are taken; 1: all.
-func (c *Encoder) Head(b []byte, sample uint64) []byte { return appendHead(b, sample) }
+func (c *Encoder) Head(b []byte, sample uint64) []byte {
+	from := len(b)
+	b = appendHead(b, sample)
+	c.sum = crc32.Checksum(b[from:], castagnoli)
+	return b
+}
 
 // Event appends the line of the next event.
 func (c *Encoder) Event(b []byte, e Event) []byte {

@@ -15,10 +15,11 @@ import (
 	"github.com/sluicekv/sluice/internal/verdict"
 )
 
-// The recordings of testdata are of real workers on real sockets: SLUICE_TRACES=DIR go test ./internal/worker writes such.
+// The recordings of testdata are of real workers on real sockets (SLUICE_TRACES=DIR go test ./internal/worker writes such), and one of a
+// whole fleet with its gateway: sluice serve --trace.
 func recordings(t testing.TB) map[string][]trace.Event {
 	files, err := filepath.Glob("testdata/*.trace")
-	if err != nil || len(files) < 4 {
+	if err != nil || len(files) < 5 {
 		t.Fatalf("%d recordings: %v", len(files), err)
 	}
 	all := map[string][]trace.Event{}

@@ -84,6 +84,8 @@ func (l *life) begin(e *trace.Event) string {
 		return "both legs are of one boot"
 	case e.Machine == trace.Prefill && l.g.open && !l.g.m.PrefillAsked:
 		return "the gateway has not asked prefill"
+	case e.Machine == trace.Gateway && e.Boot != 0:
+		return "a gateway has no boot"
 	case e.Code != 0 || e.C != 0 || state != e.State || e.Digest != trace.Chain(0, e.Args, state, digest):
 		return "it does not begin as a machine does"
 	}
