@@ -18,8 +18,11 @@ type Status struct {
 	Limit       capacity.Limit `json:"limit"`
 	Workers     []WorkerStatus `json:"workers"`
 	Pairs       []PairStatus   `json:"pairs"`
-	MorePairs   int            `json:"more_pairs,omitzero"` // not listed
-	Rested      uint64         `json:"rested"`              // pairs that were made to rest, since start
+	MorePairs   int            `json:"more_pairs,omitzero"`   // not listed
+	Rested      uint64         `json:"rested"`                // pairs that were made to rest, since start
+	Proved      uint64         `json:"proved,omitzero"`       // ejected pairs that proved themselves, since start
+	Counts      map[string]int `json:"pair_counts,omitempty"` // of all pairs, by state
+	Sources     []SourceStatus `json:"sources,omitempty"`     // where workers come from; other engines
 }
 
 // WorkerStatus is one worker. Pool is nil when the worker did not answer just now.
@@ -36,9 +39,17 @@ type WorkerStatus struct {
 	Path     string         `json:"path,omitzero"` // of the kernels
 	Data     string         `json:"data,omitzero"`
 	Draining bool           `json:"draining,omitzero"`
-	Load     int            `json:"load_tokens"` // in flight, by this gateway's count
-	Late     uint64         `json:"late_frames"` // on this link, of attempts that nobody waits for any more
+	Source   string         `json:"source,omitzero"` // what names it; other engines
+	Load     int            `json:"load_tokens"`     // in flight, by this gateway's count
+	Late     uint64         `json:"late_frames"`     // on this link, of attempts that nobody waits for any more
 	Pool     *PoolStatus    `json:"pool"`
+}
+
+// SourceStatus is where workers come from, and what is wrong there.
+type SourceStatus struct {
+	Name     string   `json:"name"`
+	Workers  int      `json:"workers"`
+	Problems []string `json:"problems,omitempty"`
 }
 
 // PoolStatus is a worker's own accounting, asked for at this moment. Pages.

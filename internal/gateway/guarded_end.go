@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/sluicekv/sluice/internal/fleet/foreign"
 	"github.com/sluicekv/sluice/internal/record"
 	"github.com/sluicekv/sluice/internal/verdict"
 )
@@ -62,11 +63,19 @@ func (l *guardedLeg) judgeWorkers(v verdict.Verdict) {
 			f.Worked(l.pair.Prefill)
 		}
 	case v.Code == verdict.PeerLost || v.Code == verdict.Overloaded || v.Code == verdict.EngineFailed:
-		switch {
-		case v.Layer == verdict.Decode:
-			f.Failed(l.pair.Decode)
-		case v.Layer == verdict.Prefill && l.pair.Prefill != nil:
-			f.Failed(l.pair.Prefill)
+		var n *foreign.Node
+		switch v.Layer {
+		case verdict.Decode:
+			n = l.pair.Decode
+		case verdict.Prefill:
+			n = l.pair.Prefill
+		}
+		if n == nil {
+			return
+		}
+		f.Failed(n)
+		if v.Code == verdict.PeerLost {
+			f.Gap(n) // it may be another process when it is back
 		}
 	}
 }

@@ -86,6 +86,7 @@ const (
 	SideChannelOpen  Key = "side_channel_open" // address that took a connection
 	PromptTokens     Key = "prompt_tokens_total"
 	BootTime         Key = "boot_time"     // process start, seconds since the epoch
+	Startup          Key = "startup"       // SGLang: how long the process took to start, to the microsecond, and its seed: another process has others
 	WeightsGB        Key = "weights_gb"    // a rank
 	KVGB             Key = "kv_gb"         // a rank, of the pool
 	TotalGB          Key = "total_gb"      // free on the device before weights, a rank

@@ -124,6 +124,12 @@ func readServerInfo(n *facts.Node, m map[string]json.RawMessage, at facts.Source
 		putInt(n, facts.Context, limit+6, at, facts.Total)
 	}
 	n.Starts = n.Starts || rawString(m["status"]) == "ready"
+	var start struct {
+		Tokenizer float64 `json:"tokenizer_e2e"`
+	}
+	if json.Unmarshal(m["startup_time"], &start) == nil && start.Tokenizer > 0 {
+		n.Put(facts.Startup, strconv.FormatFloat(start.Tokenizer, 'f', -1, 64)+" "+rawText(m["random_seed"]), at, facts.Said)
+	}
 }
 
 func readModelInfo(n *facts.Node, m map[string]json.RawMessage, at facts.Source) {

@@ -80,8 +80,11 @@ func ask(ctx context.Context, ts []target, o Options) []*facts.Node {
 		return nil
 	}
 	out := make([]*facts.Node, len(ts))
-	client := Client(o)
-	defer client.CloseIdleConnections()
+	client := o.Client
+	if client == nil {
+		client = Client(o)
+		defer client.CloseIdleConnections()
+	}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	done := 0
@@ -105,6 +108,12 @@ func ask(ctx context.Context, ts []target, o Options) []*facts.Node {
 	close(next)
 	wg.Wait()
 	return out
+}
+
+// Ask reads what the worker at url says of itself. The node's Live facts are empty where nothing answered as an engine does.
+func Ask(ctx context.Context, url string, o Options) *facts.Node {
+	o.Parallel = 1
+	return ask(ctx, []target{{url: url}}, o)[0]
 }
 
 // answer is one answer: status 0 with an error when there was none.

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"sort"
@@ -29,6 +30,7 @@ type Options struct {
 	Parallel int           // workers asked at once
 	APIKey   string        // sent to workers as a bearer token; never kept
 	TLS      *tls.Config   // nil: the system's roots
+	Client   *http.Client  // nil: one of its own; must follow no redirect
 	Ports    bool          // also try to connect to bootstrap and side-channel ports
 	// Progress is called when a worker has answered or not; may be nil. It may be called from several goroutines.
 	Progress func(done, total int)

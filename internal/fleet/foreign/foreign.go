@@ -1,16 +1,25 @@
 // Package foreign is a model's workers of other engines (SGLang, vLLM, any OpenAI-compatible server) as the gateway sees them:
-// their facts, their pairs, their limits, their load, their rests.
+// which there are, their facts, their pairs, their limits, their load, their rests.
 //
-// What a worker says of itself is read from its own endpoints, again and again, with the readers of check; what the configuration
-// states by hand (pinned) stands over it. A worker of which nothing is known is not used. The package sends no request of a client
-// and judges no answer.
+// Workers come from the configuration, from a directory of files and from DNS (source.go, dns.go), and may come and go while requests
+// run (roster.go): one that goes gets no new attempt, and those that it has end on it. What a worker says of itself is read from its
+// own endpoints (read.go), again and again, with the readers of check, and at once when there is a sign that its process is another
+// (restart.go): until then it is not used. What the configuration states by hand (pinned) stands over what is read; a worker of which
+// nothing is known is not used.
+//
+// A pair is chosen by load, by the power of two choices (pick.go), near what it computed before where that is known (affinity.go).
+// A pair whose legs contradicted each other rests until its transfer is over, and serves again only after it proved itself (rest.go).
+//
+// The package sends no request of a client and judges no answer.
 //
 // Lock order: Fleet.mu is a leaf.
 package foreign
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -32,12 +41,12 @@ const (
 
 // Worker is where a worker is and what is stated of it by hand. Zero fields are read from the worker.
 type Worker struct {
-	Name string // default: host:port of its URL
+	Name string // default: its role and the host:port of its URL
 	Role capacity.Role
 	URL  *url.URL
 
 	PoolTokens, Context, PageSize int
-	Version, DType                string
+	Version, DType, Model         string // Model: of the weights, where two workers name the same ones differently
 	DP                            int
 
 	BootstrapHost string   // SGLang, Mooncake: of prefill's bootstrap server; default: the URL's
@@ -48,72 +57,87 @@ type Worker struct {
 	Key           string   // bearer token for the worker
 }
 
-// Config of a fleet: one model and its workers.
+// Config of a fleet: one model and its workers. Fields without a comment of their own follow their name.
 type Config struct {
 	Model   string
-	Engine  string // one of the names below
-	Workers []Worker
+	Engine  string   // one of the names above; a reload cannot change it
+	Workers []Worker // that the configuration names
+	Sources []Source // of more workers
 	TLS     *tls.Config
 	Every   time.Duration // between readings of a worker's facts (10 s)
 	Patient time.Duration // for one reading (5 s)
-	Rests   fleet.Rests
-	Budget  int // tokens in flight on one worker; 0: no bound
-	Log     *slog.Logger
+	Rests   fleet.Rests   // MaxShare: of the pairs that may be ejected at once (0.5); For: how long before they may prove themselves (1 min)
+	// Proofs is how many canaries in a row an ejected pair must answer right before it serves again (3); negative: none, time alone.
+	Proofs    int
+	Budget    int           // tokens in flight on one worker; 0: no bound
+	SlowStart time.Duration // how long a worker that came (back) gets less than its share (30 s); negative: none
+	Log       *slog.Logger
+}
+
+func (c Config) filled() Config {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	def := func(v *time.Duration, d time.Duration) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	def(&c.Every, 10*time.Second)
+	def(&c.Patient, 5*time.Second)
+	def(&c.Rests.For, time.Minute)
+	def(&c.SlowStart, 30*time.Second)
+	c.Proofs = cmp.Or(c.Proofs, 3)
+	if c.Rests.MaxShare <= 0 || c.Rests.MaxShare > 1 {
+		c.Rests.MaxShare = 0.5
+	}
+	return c
 }
 
 // Fleet of one model.
 type Fleet struct {
-	cfg       Config
 	engine    string // as capacity names it
+	log       *slog.Logger
 	transport *h1.Transport
 	ctx       context.Context
 	cancel    context.CancelFunc
 	wg        sync.WaitGroup
+	reading   chan struct{} // as many readings at once as it holds
 
-	mu      sync.Mutex
-	workers []*Node
-	rests   map[[2]string]*rest
-	rested  uint64
-	changed chan struct{}
-	names   map[string]named
+	mu       sync.Mutex
+	cfg      Config
+	started  bool
+	workers  []*Node // in the order of the sources
+	leaving  []*Node // taken out, with attempts that end on them
+	byName   map[string]*Node
+	sources  []*watched
+	rests    map[[2]string]*rest
+	rested   uint64
+	proved   uint64
+	changed  chan struct{}
+	names    map[string]named
+	table    *table // nil: made again at the next question
+	affinity affinity
 }
 
 // New makes a fleet; Start reads its workers.
 func New(cfg Config) (*Fleet, error) {
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
+	cfg = cfg.filled()
+	f := &Fleet{
+		cfg: cfg, engine: cfg.Engine, log: cfg.Log, rests: map[[2]string]*rest{}, names: map[string]named{}, changed: make(chan struct{}),
+		byName: map[string]*Node{}, reading: make(chan struct{}, readingAtOnce),
 	}
-	def := func(v *time.Duration, d time.Duration) {
-		if *v <= 0 {
-			*v = d
-		}
-	}
-	def(&cfg.Every, 10*time.Second)
-	def(&cfg.Patient, 5*time.Second)
-	def(&cfg.Rests.For, time.Minute)
-	if cfg.Rests.MaxShare <= 0 || cfg.Rests.MaxShare > 1 {
-		cfg.Rests.MaxShare = 0.5
-	}
-	f := &Fleet{cfg: cfg, engine: cfg.Engine, rests: map[[2]string]*rest{}, names: map[string]named{}, changed: make(chan struct{})}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	f.transport = f.newTransport(cfg.TLS)
-	names := map[string]bool{}
-	for i, w := range cfg.Workers {
-		if w.URL == nil {
-			return nil, fmt.Errorf("fleet: worker %d of model %s has no URL", i, cfg.Model)
-		}
-		if w.Name == "" {
-			w.Name = string(w.Role) + " " + w.URL.Host
-		}
-		if names[w.Name] {
-			return nil, fmt.Errorf("fleet: model %s has two workers named %s", cfg.Model, w.Name)
-		}
-		names[w.Name] = true
-		f.workers = append(f.workers, newNode(f, w))
+	if err := f.Check(cfg); err != nil {
+		f.cancel()
+		return nil, err
 	}
-	for _, n := range f.workers {
-		f.assume(n)
+	f.sources = []*watched{{id: file, workers: cfg.Workers}}
+	for _, s := range cfg.Sources {
+		f.sources = append(f.sources, newWatched(f, s))
 	}
+	f.settleRoster()
 	return f, nil
 }
 
@@ -123,10 +147,60 @@ func (f *Fleet) newTransport(tls *tls.Config) *h1.Transport {
 	return &h1.Transport{Dial: dialer.DialContext, TLS: tls, MaxIdle: 2048, IdleFor: 3 * time.Second}
 }
 
-// Start reads every worker's facts, and again until Close.
+// Check says what is wrong with a configuration for this fleet; nothing changes.
+func (f *Fleet) Check(cfg Config) error {
+	if cfg.Engine != f.engine {
+		return fmt.Errorf("fleet: model %s runs %s workers: another engine needs another model", cfg.Model, f.engine)
+	}
+	if _, err := named2(cfg.Workers); err != nil {
+		return fmt.Errorf("fleet: model %s: %w", cfg.Model, err)
+	}
+	ids := map[string]bool{file: true}
+	for _, s := range cfg.Sources {
+		if ids[s.ID()] {
+			return fmt.Errorf("fleet: model %s: two sources of workers are the same: %s", cfg.Model, s.ID())
+		}
+		ids[s.ID()] = true
+	}
+	return nil
+}
+
+// named2 gives workers their default names. It is an error if two have one name, or if one has no URL.
+func named2(ws []Worker) ([]Worker, error) {
+	seen := map[string]bool{}
+	out := make([]Worker, len(ws))
+	for i, w := range ws {
+		if w.URL == nil {
+			return nil, fmt.Errorf("worker %d has no URL", i)
+		}
+		if w.Name == "" {
+			w.Name = string(w.Role) + " " + w.URL.Host
+		}
+		if seen[w.Name] {
+			return nil, fmt.Errorf("two workers are named %s", w.Name)
+		}
+		seen[w.Name] = true
+		out[i] = w
+	}
+	if len(out) > maxWorkers {
+		return nil, errors.New("more workers than one fleet holds")
+	}
+	return out, nil
+}
+
+// maxWorkers bounds what one source may name.
+const maxWorkers = 4096
+
+// Start reads every worker's facts, and again until Close; it looks at the sources, and again.
 func (f *Fleet) Start() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.started = true
 	for _, n := range f.workers {
-		f.wg.Go(func() { f.keep(n) })
+		f.keep(n)
+	}
+	for _, s := range f.sources {
+		f.follow(s)
 	}
 }
 
@@ -137,11 +211,54 @@ func (f *Fleet) Close() {
 	f.transport.CloseIdleConnections()
 }
 
+// Reconfigure takes another configuration of the same model and engine: workers come and go, what is pinned changes, attempts end on
+// what they began with. It says what changed among the workers, one line each. A configuration that Check refuses changes nothing.
+func (f *Fleet) Reconfigure(cfg Config) ([]string, error) {
+	cfg = cfg.filled()
+	if err := f.Check(cfg); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	cfg.Log = f.cfg.Log
+	if f.cfg.SlowStart != cfg.SlowStart || f.cfg.Every != cfg.Every {
+		f.log.Debug("the fleet's timing changes", "model", cfg.Model)
+	}
+	f.cfg = cfg
+	known := map[string]*watched{}
+	for _, s := range f.sources[1:] {
+		known[s.id] = s
+	}
+	f.sources[0].workers = cfg.Workers
+	f.sources = f.sources[:1]
+	for _, s := range cfg.Sources {
+		w := known[s.ID()]
+		if w == nil {
+			w = newWatched(f, s)
+			if f.started {
+				f.follow(w)
+			}
+		}
+		delete(known, s.ID())
+		f.sources = append(f.sources, w)
+	}
+	for _, w := range known {
+		w.cancel()
+	}
+	return f.settleRoster(), nil
+}
+
 // Model is the name that clients use.
-func (f *Fleet) Model() string { return f.cfg.Model }
+func (f *Fleet) Model() string { return f.config().Model }
 
 // Engine of the workers.
-func (f *Fleet) Engine() string { return f.cfg.Engine }
+func (f *Fleet) Engine() string { return f.engine }
+
+func (f *Fleet) config() Config {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.cfg
+}
 
 // Fingerprint is empty: other engines do not say what weights they run.
 func (f *Fleet) Fingerprint() string { return "" }
@@ -156,10 +273,17 @@ func (f *Fleet) Changed() <-chan struct{} {
 	return f.changed
 }
 
+// change wakes whoever waits. Under mu.
 func (f *Fleet) change() {
+	f.table = nil
+	f.wake()
+}
+
+// wake is change for what does not alter which pairs there are.
+func (f *Fleet) wake() {
 	close(f.changed)
 	f.changed = make(chan struct{})
 }
 
 // two reports whether the engine runs two legs.
-func (f *Fleet) two() bool { return f.cfg.Engine != Plain }
+func (f *Fleet) two() bool { return f.engine != Plain }

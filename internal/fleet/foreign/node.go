@@ -2,73 +2,148 @@ package foreign
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/sluicekv/sluice/internal/capacity"
 	"github.com/sluicekv/sluice/internal/check/facts"
-	"github.com/sluicekv/sluice/internal/check/source"
 )
 
 var dialer = net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}
 
-// Node is a worker and what is known of it. Exported fields do not change after New; the rest is under Fleet.mu.
+// Node is a worker and what is known of it. Exported fields do not change; the rest is under Fleet.mu. A worker that is stated
+// otherwise is another Node: what began on this one ends on it.
 type Node struct {
 	Worker
 	Header    http.Header // of requests to it
 	Transport http.RoundTripper
 	fleet     *Fleet
+	from      string // the source that names it
+	ctx       context.Context
+	stop      context.CancelFunc
+	kick      chan struct{} // read it now
 
-	facts    capacity.Facts // pinned over read
-	limit    capacity.Limit
-	read     bool   // the last reading found an engine
-	reason   string // why it is not used, "" if it is
-	assumed  bool   // decode's pool is not known, and prefill's is pinned
-	boots    int
-	load     int
+	facts   capacity.Facts // pinned over read
+	class   class
+	limit   capacity.Limit
+	longest int         // prompt, in tokens, by the engine's own check
+	last    *facts.Node // the last reading that found an engine; nil: none
+	reason  string      // why it is not used, "" if nothing of its facts is against it
+	suspect string      // why its facts have to be read again before it is used, "" if they have not
+	assumed bool        // decode's pool is not known, and prefill's is pinned
+	mark    mark        // of its process
+	boots   int
+	silent  int // readings in a row that did not come in time
+
+	drained bool // by an operator
+	gone    bool // taken out
+	heir    *Node
+	load    *int // tokens in flight; shared with the Node that took over
+	holds   int  // attempts
+
 	failures int       // in a row
 	shunned  time.Time // until then others are preferred
+	trial    bool      // an attempt is under way that says whether it works again
+	since    time.Time // when it came (back) into use
+
+	watching bool
+	strikes  int // watches that ended at once: something between cuts idle connections
+
 	dp       int
 	port     int    // of the bootstrap server
 	engineID string // Mooncake
 	late     late   // NIXL: of prefill
 }
 
-func newNode(f *Fleet, w Worker) *Node {
-	n := &Node{Worker: w, fleet: f, Transport: f.transport, Header: http.Header{
+// newNode makes a worker. old is the same worker as it was stated before, if it is known. Under mu, or before Start.
+func (f *Fleet) newNode(w Worker, from string, old *Node) *Node {
+	n := &Node{Worker: w, fleet: f, from: from, Transport: f.transport, kick: make(chan struct{}, 1), load: new(int), Header: http.Header{
 		"Content-Type": {"application/json"}, "Accept": nil, "User-Agent": {"sluice"},
 	}}
+	n.ctx, n.stop = context.WithCancel(f.ctx)
 	if w.Key != "" {
 		n.Header.Set("Authorization", "Bearer "+w.Key)
 	}
 	n.dp, n.port, n.engineID = max(w.DP, 1), w.BootstrapPort, w.EngineID
-	n.settle(nil)
+	if old != nil {
+		old.heir = n
+		n.load, n.last, n.mark, n.boots, n.since, n.drained, n.suspect = old.load, old.last, old.mark, old.boots, old.since, old.drained, old.suspect
+		n.failures, n.shunned, n.late = old.failures, old.shunned, late{slices.Clone(old.late.seen)}
+		if w.EngineID == "" {
+			n.engineID = old.engineID
+		}
+	}
+	n.settle()
+	return n
+}
+
+// now is the Node that stands for this worker today.
+func (n *Node) now() *Node {
+	for n.heir != nil {
+		n = n.heir
+	}
 	return n
 }
 
 // pinned reports whether the numbers that a limit needs were stated by hand.
 func (n *Node) pinned() bool {
-	return n.PoolTokens > 0 || n.fleet.cfg.Engine == Plain && n.Context > 0
+	return n.PoolTokens > 0 || !n.fleet.two() && n.Context > 0
 }
 
-// settle computes facts and limit from what was read (nil: nothing) and what is pinned. Under mu.
-func (n *Node) settle(read *facts.Node) {
-	f := capacity.Facts{}
+// class is what the workers of a pair must have in common. Empty parts are not known, and are no difference.
+type class struct {
+	page                                                       int
+	dtype, version, connector, model, revision, weights, quant string
+}
+
+// crossed names the parts of a class, for people.
+var crossed = []struct {
+	name string
+	key  facts.Key
+	of   func(class) string
+}{
+	{"KV dtype", facts.KVDType, func(c class) string { return c.dtype }},
+	{"version", facts.Version, func(c class) string { return c.version }},
+	{"connector", facts.Connector, func(c class) string { return c.connector }},
+	{"model", facts.Model, func(c class) string { return c.model }},
+	{"revision", facts.Revision, func(c class) string { return c.revision }},
+	{"weight version", facts.WeightVersion, func(c class) string { return c.weights }},
+	{"quantization", facts.Quantization, func(c class) string { return c.quant }},
+}
+
+// differ says in what two workers differ that may not, "" if in nothing known.
+func (a class) differ(b class) string {
+	if a.page > 0 && b.page > 0 && a.page != b.page {
+		return fmt.Sprintf("page size: %d and %d", a.page, b.page)
+	}
+	for _, x := range crossed {
+		if p, d := x.of(a), x.of(b); p != "" && d != "" && !facts.Same(x.key, p, d) {
+			return fmt.Sprintf("%s: %q and %q", x.name, p, d)
+		}
+	}
+	return ""
+}
+
+// settle computes facts and limit from the last reading and what is pinned. Under mu.
+func (n *Node) settle() {
+	f, read := capacity.Facts{}, n.last
+	n.class = class{}
+	most := 0
 	if read != nil {
 		f = read.Capacity(0)
-		if n.dp == max(n.DP, 1) && n.DP == 0 {
+		most = read.Int(facts.MaxPrompt)
+		if n.DP == 0 {
 			n.dp = max(read.Int(facts.DP), 1)
 		}
 		if n.BootstrapPort == 0 {
 			n.port = read.Int(facts.BootstrapPort)
 		}
+		n.class.weights, n.class.quant = read.Text(facts.WeightVersion), read.Text(facts.Quantization)
 	}
 	said := f.Role
 	f.Name, f.Role, f.Engine = n.Name, n.Role, n.fleet.engine
@@ -80,14 +155,16 @@ func (n *Node) settle(read *facts.Node) {
 			*p.to = p.by
 		}
 	}
-	if n.Version != "" {
-		f.Version = n.Version
+	for _, p := range []struct {
+		to *string
+		by string
+	}{{&f.Version, n.Version}, {&f.DType, n.DType}, {&f.Model, n.Model}} {
+		if p.by != "" {
+			*p.to = p.by
+		}
 	}
-	if n.DType != "" {
-		f.DType = n.DType
-	}
-	plain := n.fleet.cfg.Engine == Plain
-	if plain && f.PoolTokens == 0 {
+	one := !n.fleet.two()
+	if one && f.PoolTokens == 0 {
 		// One leg refuses by itself what it cannot hold; there is nobody to hand it to.
 		f.PoolTokens, f.Reserved = f.Context, 0
 	} else {
@@ -96,106 +173,64 @@ func (n *Node) settle(read *facts.Node) {
 	if f.Context == 0 && n.PoolTokens > 0 {
 		f.Context = f.PoolTokens
 	}
+	f.Boot = n.mark.text()
 	n.facts, n.reason, n.assumed = f, "", false
+	n.class.page, n.class.dtype, n.class.version, n.class.connector = f.PageSize, f.DType, f.Version, f.Connector
+	n.class.model, n.class.revision = f.Model, f.Revision
 	switch {
-	case read != nil && !plain && said != "" && said != capacity.Both && said != n.Role:
+	case read != nil && !one && said != "" && said != capacity.Both && said != n.Role:
 		n.reason = fmt.Sprintf("it says that it is a %s worker, and the configuration says %s", said, n.Role)
 	case n.pinned() || f.PoolTokens > 0 && f.Context > 0:
-	case n.read || read != nil || n.Role == capacity.Decode:
+	case read != nil || n.Role == capacity.Decode:
 		n.reason = "its pool or its context cannot be read; pin pool_tokens and context to use it"
 	default:
 		n.reason = "its facts cannot be read"
 	}
 	n.limit = capacity.Node(n.facts)
+	n.longest = capacity.LongestPrompt(n.fleet.engine, n.facts.PoolTokens, n.facts.Context)
+	if most > 0 && n.PoolTokens == 0 && n.Context == 0 && strings.HasPrefix(n.fleet.engine, capacity.SGLang) {
+		n.longest = min(n.longest, most-1) // its own bound, which it tests with >=
+	}
 	if n.limit.Tokens == 0 && n.reason == "" {
 		n.reason = "nothing fits its pool"
 	}
 }
 
 // assume lets a decode worker of which nothing can be read stand where prefill's pool was pinned by hand: prefill's is the pool that
-// must not be smaller than what decode reserves, and decode refuses by itself what it cannot hold.
+// must not be smaller than what decode reserves, and decode refuses by itself what it cannot hold. Under mu.
 func (f *Fleet) assume(n *Node) {
-	if !f.two() || n.Role != capacity.Decode || n.facts.PoolTokens > 0 || n.read && n.facts.Context > 0 {
+	if !f.two() || n.Role != capacity.Decode || n.facts.PoolTokens > 0 || n.last != nil && n.facts.Context > 0 {
 		return
 	}
 	for _, p := range f.workers {
 		if p.Role == capacity.Prefill && p.PoolTokens > 0 {
 			n.reason, n.assumed = "", true
 			n.limit = capacity.Limit{Tokens: 1 << 31, Node: n.Name, Setter: "nothing known of decode " + n.Name}
+			n.longest = n.limit.Tokens
 			return
 		}
 	}
 }
 
-// keep reads one worker's facts until the fleet ends.
-func (f *Fleet) keep(n *Node) {
-	wait := time.Duration(0)
-	quick := 100 * time.Millisecond
-	for {
-		select {
-		case <-time.After(wait):
-		case <-f.ctx.Done():
-			return
-		}
-		ok := f.readOnce(n)
-		wait = f.cfg.Every
-		if !ok {
-			wait = min(quick, f.cfg.Every)
-			quick *= 2
-		} else {
-			quick = 100 * time.Millisecond
-		}
-	}
-}
-
-// readOnce asks a worker what it is. It reports whether an engine answered.
-func (f *Fleet) readOnce(n *Node) bool {
-	ctx, cancel := context.WithTimeout(f.ctx, f.cfg.Patient)
-	defer cancel()
-	inv, err := source.Read(ctx, []string{n.URL.String()}, source.Options{Timeout: f.cfg.Patient, Parallel: 1, APIKey: n.Key, TLS: f.cfg.TLS})
-	if err != nil {
-		return false
-	}
-	var read *facts.Node
-	for _, x := range inv.Nodes {
-		if x.Live && len(x.Facts) > 0 && (x.Int(facts.Pool) > 0 || x.Int(facts.Context) > 0 || x.Text(facts.Version) != "") {
-			read = x
-		}
-	}
-	id := ""
-	if f.cfg.Engine == VLLMMooncake && n.Role == capacity.Prefill && n.EngineID == "" {
-		id = f.askEngineID(ctx, n)
-	}
-	if f.cfg.Engine == VLLMNixl && n.Role == capacity.Prefill {
-		f.noteLate(ctx, n)
-	}
-	f.mu.Lock()
-	before, beforeReason, was := n.facts, n.reason, n.read
-	n.read = read != nil
-	if id != "" {
-		n.engineID = id
-	}
-	n.settle(read)
-	f.assume(n)
-	after, reason := n.facts, n.reason
-	if n.read && (!was || before != after) {
-		n.boots++
-	}
-	differs := before != after || beforeReason != reason || was != n.read
-	if differs {
-		f.change()
-	}
-	f.mu.Unlock()
+// why a worker gets no new attempt, "" if it may. Under mu.
+func (n *Node) why() string {
 	switch {
-	case !differs:
-	case reason != "":
-		f.cfg.Log.Warn("worker is not used", "model", f.cfg.Model, "worker", n.Name, "reason", reason)
-	default:
-		f.cfg.Log.Info("worker's facts", "model", f.cfg.Model, "worker", n.Name, "engine", after.Engine, "version", after.Version,
-			"pool_tokens", after.PoolTokens, "page_size", after.PageSize, "context", after.Context, "dtype", after.DType, "read", n.read)
+	case n.gone:
+		return "it is no longer named"
+	case n.drained:
+		return "it is drained by an operator"
+	case n.reason != "":
+		return n.reason
+	case n.suspect != "":
+		return n.suspect + ": its facts are read again before it is used"
+	case n.limit.Tokens == 0:
+		return "nothing fits it"
 	}
-	return read != nil
+	return ""
 }
+
+// usable reports whether a worker may be asked. Under mu.
+func (n *Node) usable() bool { return n.why() == "" }
 
 // bootstrap is the address of prefill's bootstrap server.
 func (n *Node) bootstrap() (host string, port int) {
@@ -236,37 +271,6 @@ func (n *Node) At(path string) *url.URL {
 	return &u
 }
 
-// askEngineID asks Mooncake's bootstrap server of prefill who it is.
-func (f *Fleet) askEngineID(ctx context.Context, n *Node) string {
-	host, port := n.bootstrap()
-	if port == 0 {
-		return ""
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, strconv.Itoa(port))+"/query", nil)
-	if err != nil {
-		return ""
-	}
-	resp, err := f.transport.RoundTrip(req)
-	if err != nil {
-		return ""
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return ""
-	}
-	b, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-	if err != nil {
-		return ""
-	}
-	var ranks map[string]struct {
-		EngineID string `json:"engine_id"`
-	}
-	if json.Unmarshal(b, &ranks) != nil {
-		return ""
-	}
-	return ranks["0"].EngineID
-}
-
 // Addresses of a host, looked up at most once a minute and never for long: who waits for this holds a request.
 func (n *Node) Addresses(host string) []net.IP {
 	if ip := net.ParseIP(host); ip != nil {
@@ -297,24 +301,3 @@ type named struct {
 }
 
 const maxNames = 1024
-
-// ReadAll reads every worker's facts once, and returns when all have answered or not.
-func (f *Fleet) ReadAll(ctx context.Context) {
-	done := make(chan struct{})
-	for _, n := range f.workers {
-		f.wg.Go(func() {
-			f.readOnce(n)
-			select {
-			case done <- struct{}{}:
-			case <-ctx.Done():
-			}
-		})
-	}
-	for range f.workers {
-		select {
-		case <-done:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
