@@ -78,6 +78,7 @@ func (x *walk) admitGuarded(ctx context.Context) (tokens int, v verdict.Verdict)
 	}
 	switch {
 	case exact && fits(m.least), !exact && fits(m.most):
+		x.guarded.fits = m.most
 	case exact && m.least > w.Prompt:
 		v = verdict.TooLong(verdict.Admission, m.least, 0, false, limit.Tokens, limit.Setter)
 	case exact:

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"time"
 
@@ -27,6 +28,7 @@ type guardedRequest struct {
 	every   bool  // usage in every chunk was asked for
 	salt    string
 	tokens  int // to plan with
+	fits    int // the prompt was shown to have at most so many tokens, and that fits; 0: not shown
 	modes   Modes
 	objects []objection // guards that objected before there was an attempt
 }
@@ -170,7 +172,8 @@ func (x *walk) tryGuarded(pair foreign.Pair) (v verdict.Verdict, retry bool) {
 	x.rec.Pair = record.Pair{Prefill: prefill, Decode: decode}
 	observed := q.modes.observed()
 	id := attempt.New()
-	expect := legs.Expect{UsageAtEnd: gm.cfg.Hold.UsageAtEnd}
+	most := x.choices()
+	expect := legs.Expect{UsageAtEnd: gm.cfg.Hold.UsageAtEnd, MaxTokens: most * x.longest()}
 	first := 0
 	if q.modes.Of(legs.FirstToken.String()) != Off && gm.row.Compares(legs.FirstToken) {
 		first, expect.FirstToken = gm.cfg.FirstToken.Top, float32(gm.cfg.FirstToken.Tolerance)
@@ -178,7 +181,7 @@ func (x *walk) tryGuarded(pair foreign.Pair) (v verdict.Verdict, retry bool) {
 	plan := gm.plan(web.Asked{
 		Doc: q.doc, Path: pathOf(x.endpoint), Chat: x.endpoint == openai.Chat, Pair: pair, Model: x.model.served,
 		Stream: x.asked.stream, Usage: x.asked.usage, Every: q.every, Salt: q.salt, ID: "slc-" + id.String(),
-		GoOn: observed.Has(legs.PrefillHandle) && observed.Has(legs.PrefillVerdict), First: first,
+		GoOn: observed.Has(legs.PrefillHandle) && observed.Has(legs.PrefillVerdict), First: first, Most: most,
 		Hold: gm.cfg.Hold.Bytes, Whole: gm.cfg.Hold.Whole, Lease: gm.cfg.Hold.Lease,
 	})
 	begun := time.Now()
@@ -209,6 +212,32 @@ func (x *walk) tryGuarded(pair foreign.Pair) (v verdict.Verdict, retry bool) {
 	return v, retry
 }
 
+// choices is how many the reply may have, 0 if that is not known.
+func (x *walk) choices() int {
+	doc := x.guarded.doc
+	n, ok := doc.Get("n").Int()
+	if !doc.Get("n").Said() {
+		n, ok = 1, true
+	}
+	if p := doc.Prompt(); p.Shape == jsonedit.Texts || p.Shape == jsonedit.IDLists {
+		n *= int64(p.N)
+	}
+	if !ok || n < 1 || n > 1<<20 {
+		return 0
+	}
+	return int(n)
+}
+
+// longest is how many tokens a choice may have by what the client asked for, 0 if that is not known.
+func (x *walk) longest() (most int) {
+	for _, name := range []string{"max_completion_tokens", "max_tokens"} {
+		if n, ok := x.guarded.doc.Get(name).Int(); ok && n < 1<<31 {
+			most = max(most, int(n))
+		}
+	}
+	return most
+}
+
 func pathOf(e openai.Endpoint) string {
 	if e == openai.Completions {
 		return "/v1/completions"
@@ -224,6 +253,7 @@ type guardedLeg struct {
 	machine legs.Machine
 	modes   Modes
 	first   bool       // the legs are asked about the first token
+	small   bool       // a leg's pool was smaller than what is known of it
 	spoke   legs.Needs // incidents of these are counted
 	said    []objection
 	how     web.Ending
@@ -291,7 +321,7 @@ func (l *guardedLeg) interrupted(ctx context.Context) legs.Event {
 	case errors.As(cause, &w):
 		return legs.Withdrawn{Verdict: w.verdict}
 	case errors.Is(cause, errDeadline):
-		return legs.Deadline{}
+		return legs.Deadline{Short: l.asked.short}
 	}
 	return legs.ClientGone{}
 }
@@ -332,6 +362,11 @@ func (l *guardedLeg) hear(e legs.Event) legs.Action {
 	switch e := e.(type) {
 	case legs.LegError:
 		l.last = e.Verdict
+		if fits := l.guarded.fits; fits > 0 && e.Verdict.Code == verdict.ContextLength && !l.small {
+			// Admission let it through: what is known of the workers' pools is not true.
+			l.small = true
+			l.object(objection{guardAdmission, l.modes.Of(guardAdmission), fmt.Sprintf("%s refused for its length a prompt of at most %d tokens, of %d that fit", e.Leg, fits, l.pair.Prompt)})
+		}
 	case legs.LegLost:
 		l.last = verdict.Of(verdict.PeerLost, e.Leg.Layer(), "%s", e.Reason)
 	case legs.LegBroke:

@@ -56,6 +56,7 @@ type asked struct {
 	usage       bool
 	stop        []string
 	maxTokens   uint32 // 0: not said
+	short       bool   // the client gives less time than the gateway does
 	temperature float32
 	topP        float32
 	seed        uint64
@@ -162,6 +163,7 @@ func (x *walk) timeLimit() (time.Time, verdict.Verdict) {
 		if err != nil || d <= 0 {
 			return time.Time{}, verdict.Of(verdict.BadRequest, verdict.Parser, "X-Request-Timeout must be seconds or a duration, more than 0")
 		}
+		x.asked.short = d < limit
 		limit = min(limit, d)
 	}
 	return x.start.Add(limit), verdict.Verdict{}

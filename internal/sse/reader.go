@@ -57,8 +57,14 @@ func (r *Reader) next() (ev Event, err error) {
 	for {
 		line, err := r.readLine(r.bound - read)
 		if err != nil {
-			if errors.Is(err, io.EOF) && read > 0 {
-				err = ErrTruncated
+			switch {
+			case errors.Is(err, io.EOF) || errors.Is(err, ErrTruncated):
+				if data, ok := r.last(); ok {
+					return Event{Data: data}, nil
+				}
+				if read > 0 {
+					err = ErrTruncated
+				}
 			}
 			return Event{}, err
 		}
@@ -88,6 +94,21 @@ func (r *Reader) next() (ev Event, err error) {
 			// The standard ignores unknown fields. A stream of ours has none, but engines' extensions pass.
 		}
 	}
+}
+
+// last is the end mark, if that alone is what a stream ends in: it needs no empty line behind it, since nothing can follow.
+func (r *Reader) last() (data []byte, ok bool) {
+	line := bytes.TrimPrefix(r.line, []byte("data:"))
+	if len(r.line) == 0 {
+		line = bytes.TrimSuffix(r.data, []byte{'\n'})
+	} else if len(r.data) > 0 || len(line) == len(r.line) {
+		return nil, false
+	}
+	if string(bytes.TrimPrefix(line, []byte{' '})) != Done {
+		return nil, false
+	}
+	r.line, r.data = r.line[:0], r.data[:0]
+	return []byte(Done), true
 }
 
 // readLine reads one line of at most most bytes, without its end: LF, CR or CRLF.

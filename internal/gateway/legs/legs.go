@@ -135,12 +135,15 @@ type LegEnd struct{ Leg Leg }
 
 // LegLost: a leg's connection ended before its marked end. Reason holds no content.
 type LegLost struct {
-	Leg    Leg
-	Reason string
+	Leg     Leg
+	Reason  string
+	Excused bool // the leg is not to blame: nothing reached it, or the gateway itself closed the connection
 }
 
 // Deadline: the attempt's time is up.
-type Deadline struct{}
+type Deadline struct {
+	Short bool // the client had asked for less time than the gateway gives: that a leg said nothing in it says nothing of the leg
+}
 
 // ClientGone: nobody waits for the reply any more.
 type ClientGone struct{}

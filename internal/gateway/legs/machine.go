@@ -55,6 +55,8 @@ type said struct {
 	top                Top // of the token after the prompt
 	ended, lost        bool
 	no                 bool // it said no
+	// It said no, broke off or broke the rules of its wire: what else it did not say is no news.
+	failed bool
 }
 
 // New starts the machine of an attempt. Needs in observe are only noted; natively it is empty.
@@ -140,9 +142,17 @@ func (m Machine) after(e Event) (Machine, Action) {
 			act.Eject = e.Verdict.Code.About().Proof
 		}
 	case LegBytes:
-		if m.engine != Native && e.Leg == Decode && m.state == Refused && m.legs[Prefill].no && !m.spoke.Has(PrefillVerdict) {
-			m.spoke |= Of(PrefillVerdict)
-			act.Eject = true
+		if m.state == Refused && m.contradicts(e) {
+			act.Eject = m.legs[Prefill].no
+		}
+	case LegEnd:
+		if p := m.legs[Prefill]; e.Leg == Prefill && m.engine != Native && m.state == Refused && m.legs[Decode].no && !p.failed {
+			m.legs[Prefill].ended = true
+			m.answered(LegError{Decode, m.verdict})
+		}
+	case LegBroke:
+		if m.state == Completed && m.engine != Native {
+			m.spoke |= Of(WireKept) // none of it leaves: the reply is complete
 		}
 	}
 	if m.state == Completed && m.observe != 0 {
@@ -154,6 +164,32 @@ func (m Machine) after(e Event) (Machine, Action) {
 	return m, act
 }
 
+// contradicts notes content of decode behind a prefill that said no or broke off.
+func (m *Machine) contradicts(e LegBytes) bool {
+	p := m.legs[Prefill]
+	if m.engine == Native || e.Leg != Decode || e.N == 0 || !p.no && !p.lost || m.spoke.Has(PrefillVerdict) {
+		return false
+	}
+	m.spoke |= Of(PrefillVerdict)
+	return true
+}
+
+// answered notes a leg's no that nothing of the client's explains: the engine failed, or decode refused what prefill computed. It is no
+// proof of anything, and it is no reply either.
+func (m *Machine) answered(e LegError) {
+	p := m.legs[Prefill]
+	switch e.Verdict.Code {
+	case verdict.EngineFailed, verdict.Deadline:
+	case verdict.BadRequest, verdict.ContextLength:
+		if e.Leg == Prefill || engines[m.engine].legs == 1 || !p.ended || p.failed {
+			return
+		}
+	default:
+		return
+	}
+	m.spoke |= Of(Answered)
+}
+
 // overhear takes a no that an event was by itself, from a foreign engine: it is noted under the need that it breaks, and reports
 // whether that need is only observed, so that the reply goes on.
 func (m *Machine) overhear(e Event, eject *bool) bool {
@@ -163,26 +199,35 @@ func (m *Machine) overhear(e Event, eject *bool) bool {
 	var n Need
 	switch e := e.(type) {
 	case LegError:
+		m.legs[e.Leg].no, m.legs[e.Leg].failed = true, true
+		m.answered(e)
 		if e.Leg == Decode {
 			return false // an error is the engine's own answer
 		}
-		n = PrefillVerdict
-		m.legs[Prefill].no = true
 		// Decode can have nothing to say about a prompt that prefill refused. A refusal alone, heard, is no incident.
-		*eject = *eject || m.content > 0
-		if !*eject && !m.observe.Has(n) {
-			return false
+		if n = PrefillVerdict; m.content == 0 {
+			return m.observe.Has(n)
 		}
+		*eject = true
 	case LegLost:
+		m.legs[e.Leg].failed = true
+		if !e.Excused {
+			m.spoke |= Of(Answered)
+		}
 		if e.Leg == Decode {
 			return false
 		}
-		n = PrefillVerdict
-		if !m.observe.Has(n) {
-			return false
+		if n = PrefillVerdict; m.content == 0 {
+			return m.observe.Has(n)
 		}
+	case Deadline:
+		if p, d := m.legs[Prefill], m.legs[Decode]; !e.Short && m.state == Holding && (m.content == 0 && d.status == 0 || !p.ended && engines[m.engine].legs > 1) {
+			m.spoke |= Of(Answered)
+		}
+		return false
 	case LegBroke:
 		n = WireKept
+		m.legs[e.Leg].failed = true
 		if e.Leg == Prefill {
 			n = PrefillVerdict
 			m.legs[Prefill].ended = true
@@ -264,6 +309,7 @@ func (m *Machine) hear(e Event) (v verdict.Verdict, eject bool) {
 		v, eject = m.say(e.Leg, "content", func(*said) bool { return true })
 		if e.Leg == Decode {
 			m.content += e.N
+			m.contradicts(e)
 		}
 		if most := m.expect.MaxTokens; v.IsZero() && m.engine == Native && m.content > most {
 			v = verdict.Of(verdict.ProtocolViolation, e.Leg.Layer(), "%s sent %d tokens of at most %d", e.Leg, m.content, most)
@@ -330,6 +376,10 @@ func (m *Machine) late() verdict.Verdict {
 	layer, waited := verdict.Decode, "decode's reply to end"
 	switch {
 	case m.state == Released:
+	case m.engine != Native:
+		if engines[m.engine].legs > 1 && !p.ended {
+			layer, waited = verdict.Prefill, "prefill's answer"
+		}
 	case d.status == 0 && d.prompt < 0:
 		layer, waited = verdict.Reserve, "decode to reserve pages"
 	case engines[m.engine].legs > 1 && !p.ended:

@@ -19,8 +19,22 @@ func TestStories(t *testing.T) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			switch d.Cmd {
 			case "attempt":
-				m = New(engineNamed(t, d.CmdArgs[0].Key), d.HasArg("stream"), expect(), 0)
+				e, x, observe := engineNamed(t, d.CmdArgs[0].Key), expect(), Needs(0)
+				if e != Native {
+					x.MaxTokens = 0
+					d.MaybeScanArgs(t, "most", &x.MaxTokens)
+				}
+				if d.HasArg("observe") {
+					observe = Of(PrefillVerdict, PrefillFinish, PrefillHandle, PromptAgree, FinishSaid, WireKept)
+				}
+				m = New(e, d.HasArg("stream"), x, observe)
 				return ""
+			case "spoke":
+				var names []string
+				for n := range m.Spoke().All {
+					names = append(names, n.String())
+				}
+				return strings.Join(names, " ")
 			case "hear":
 				var out strings.Builder
 				for line := range strings.SplitSeq(d.Input, "\n") {
@@ -64,7 +78,8 @@ func engineNamed(t *testing.T, name string) Engine {
 
 func expect() Expect { return Expect{PromptTokens: 8, MaxTokens: 4, Digest: [32]byte{0xd1}} }
 
-// parseEvent reads "LEG WHAT ARGS…", or "deadline", "client gone", "withdrawn".
+// parseEvent reads "LEG WHAT ARGS…", or "deadline" ("deadline short": the client's), "client gone", "withdrawn". "LEG lost excused": the
+// leg is not to blame.
 func parseEvent(t *testing.T, line string) Event {
 	f := strings.Fields(line)
 	num := func(i int) int {
@@ -79,7 +94,7 @@ func parseEvent(t *testing.T, line string) Event {
 	}
 	switch f[0] {
 	case "deadline":
-		return Deadline{}
+		return Deadline{Short: len(f) > 1}
 	case "client":
 		return ClientGone{}
 	case "withdrawn":
@@ -118,7 +133,7 @@ func parseEvent(t *testing.T, line string) Event {
 	case "end":
 		return LegEnd{leg}
 	case "lost":
-		return LegLost{leg, "the control link ended"}
+		return LegLost{Leg: leg, Reason: "the control link ended", Excused: len(f) > 2}
 	}
 	t.Fatalf("no event %q", line)
 	return nil

@@ -28,7 +28,7 @@ func anyEvent(t *rapid.T) Event {
 	case 13:
 		return LegError{leg, verdict.Of(verdict.Code(few("code", int(verdict.PoolExhausted), int(verdict.TagMismatch))), leg.Layer(), "no")}
 	case 14:
-		return LegLost{leg, "lost"}
+		return LegLost{Leg: leg, Reason: "lost"}
 	case 15:
 		return []Event{Deadline{}, ClientGone{}}[few("end", 0, 1)]
 	}

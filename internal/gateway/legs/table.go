@@ -92,6 +92,7 @@ const (
 	FinishSaid                    // decode said why it ended
 	CompletionCounted             // decode says as many tokens as came
 	WireKept                      // decode's reply keeps the rules of its wire
+	Answered                      // each leg that was asked answers, to its end
 	numNeeds
 )
 
@@ -100,6 +101,7 @@ type answer struct {
 	met     bool
 	need    Need
 	verdict verdict.Verdict // of a breach
+	silent  Leg             // 1 + the leg that did not say what it has to; 0: what was said is wrong
 }
 
 func (a answer) agreed() bool { return a.met }
@@ -113,6 +115,13 @@ var (
 
 func broken(format string, args ...any) answer {
 	return answer{verdict: verdict.Of(verdict.LegsDisagree, verdict.Legs, format, args...)}
+}
+
+// unsaid is a breach too: leg l ended and did not say what it has to.
+func unsaid(l Leg, format string, args ...any) answer {
+	a := broken(format, args...)
+	a.silent = 1 + l
+	return a
 }
 
 // need is one row of what the machine can compare. Under guard hold natively: with it out, the need counts as met.
@@ -150,8 +159,10 @@ var needs = [numNeeds]need{
 		if p == 0 || d == 0 || p > 0 && d > 0 && p != d {
 			return broken("prompt tokens: prefill says %s, decode says %s", count(p), count(d))
 		}
-		if m.legs[Prefill].ended && p < 0 || m.legs[Decode].ended && d < 0 {
-			return broken("prompt tokens: prefill says %s, decode says %s, and has ended", count(p), count(d))
+		for l, n := range [numLegs]int{p, d} {
+			if m.legs[l].ended && n < 0 {
+				return unsaid(Leg(l), "prompt tokens: prefill says %s, decode says %s, and has ended", count(p), count(d))
+			}
 		}
 		// A reply that is longer than what may be held: decode's count is compared when it comes.
 		return when(p > 0 && (d > 0 || (m.full || m.expect.UsageAtEnd) && m.state == Holding))
@@ -190,7 +201,7 @@ var needs = [numNeeds]need{
 		p := m.legs[Prefill]
 		if p.finish == NoFinish || p.completion < 0 {
 			if p.ended {
-				return broken("prefill ended without saying that it made its one token")
+				return unsaid(Prefill, "prefill ended without saying that it made its one token")
 			}
 			return waiting
 		}
@@ -203,7 +214,7 @@ var needs = [numNeeds]need{
 	PrefillHandle: {"prefill-handle", guard.Hold, "prefill's handle is present, fresh, of this attempt and of the worker that was asked; NIXL: and prefill still kept what it names when decode read it", "none; where decode speaks later than hold.lease after prefill: a request of one token and a reading of /metrics at prefill", func(m *Machine) answer {
 		a := m.handle(Prefill)
 		if a == waiting && m.legs[Prefill].ended {
-			return broken("prefill ended without a handle")
+			return unsaid(Prefill, "prefill ended without a handle")
 		}
 		return a
 	}},
@@ -216,9 +227,13 @@ var needs = [numNeeds]need{
 		d := m.legs[Decode]
 		switch {
 		case d.finish == NoFinish && d.ended:
-			return answer{verdict: verdict.Of(verdict.ProtocolViolation, verdict.Decode, "decode ended without a finish reason")}
+			return answer{verdict: verdict.Of(verdict.ProtocolViolation, verdict.Decode, "decode ended without a finish reason"), silent: 1 + Decode}
 		case d.finish == Other:
-			return answer{verdict: verdict.Of(verdict.EngineFailed, verdict.Decode, "decode ended for a reason that is no reply's")}
+			v := verdict.Of(verdict.EngineFailed, verdict.Decode, "decode ended for a reason that is no reply's")
+			if m.engine != Native {
+				v.Status = 502 // another's engine: this one is a gateway
+			}
+			return answer{verdict: v}
 		}
 		return when(d.finish != NoFinish)
 	}},
@@ -229,7 +244,13 @@ var needs = [numNeeds]need{
 		}
 		return when(d.ended)
 	}},
-	WireKept: {"wire", 0, "decode's reply keeps its wire's rules: one id, no error under 200, no empty success, [DONE] in its place", free, func(m *Machine) answer {
+	WireKept: {"wire", 0, "decode's reply keeps its wire's rules: one id, no error under 200, no empty success, no choice and no more tokens than were asked for, [DONE] in its place", free, func(m *Machine) answer {
+		if n, most := m.legs[Decode].completion, m.expect.MaxTokens; most > 0 && n > most {
+			return answer{verdict: verdict.Of(verdict.ProtocolViolation, verdict.Decode, "decode says that it made %d tokens, of at most %d", n, most)}
+		}
+		return agreed // other breaches are events of their own
+	}},
+	Answered: {"answered", 0, "each leg that was asked answers, to its end, and decode takes what prefill computed: else the attempt fails and is counted, the pair stays in use", free, func(m *Machine) answer {
 		return agreed // a breach is an event of its own
 	}},
 }
@@ -291,7 +312,7 @@ type row struct {
 // The table of contracts 6. A reply that is not streamed has one moment at which anything leaves, so it needs all of it there.
 var table = func() (t [numEngines][2][numPhases]row) {
 	last := Of(DecodeEnded, FinishSaid, CompletionCounted)
-	foreignLast := Of(DecodeEnded, FinishSaid, WireKept)
+	foreignLast := Of(DecodeEnded, FinishSaid, WireKept, Answered)
 	first := [numEngines]Needs{
 		Native:       Of(PrefillVerdict, Sealed, PromptCounts, Digests, Roots, PageCounts),
 		VLLMNixl:     Of(StatusOK, PrefillVerdict, PrefillFinish, PrefillHandle, PromptAgree, FirstToken),
@@ -331,6 +352,9 @@ func (m *Machine) judge(r row) answer {
 		}
 		a := needs[n].check(m)
 		if a.broken() {
+			if a.silent > 0 && m.legs[a.silent-1].failed && m.observe.Has(n) {
+				continue
+			}
 			m.spoke |= 1 << n
 			m.why[n] = a.verdict.Reason
 			if m.observe.Has(n) {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"net"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -22,7 +23,7 @@ func (g *Engine) judge(a web.Asked, answer *jsonedit.Doc, h jsonedit.Value) legs
 	if h.Kind() != jsonedit.Object {
 		return legs.Handle{}
 	}
-	if on, _ := h.Get("do_remote_prefill").Bool(); !on {
+	if on, _ := h.Get("do_remote_prefill").Bool(); !on && h.Get("do_remote_prefill").Kind() != jsonedit.Absent {
 		return foreign("do_remote_prefill is not true")
 	}
 	if on, _ := h.Get("do_remote_decode").Bool(); on {
@@ -106,19 +107,31 @@ func blocksOf(v jsonedit.Value) (n int, ok bool) {
 	return n, ok && n > 0 && (flat == 0 || groups == 0)
 }
 
+// whole is a handle for decode: its bytes, and what it means where an engine leaves that out.
+func whole(h jsonedit.Value) []byte {
+	if h.Get("do_remote_prefill").Kind() != jsonedit.Absent {
+		return h.Raw()
+	}
+	_, rest, _ := bytes.Cut(h.Raw(), []byte{'{'})
+	return append([]byte(`{"do_remote_prefill":true,`), rest...)
+}
+
 // names says which part of a handle points to a place that is not the worker that was asked, "" if none does. Decode connects to
-// where a handle points.
+// where a handle points: what a member is called, and how deep it lies, matters less than what it looks like.
 func names(h jsonedit.Value, asked *foreign.Node) (why string) {
 	h.Each(func(name []byte, v jsonedit.Value) bool {
 		n := strings.ToLower(string(name))
 		switch {
 		case !v.Said():
 		case n == "remote_port":
-			p, ok := v.Int()
-			if !ok || p < 1 || p > 65535 || asked.KVPort > 0 && p != int64(asked.KVPort) {
+			if p, ok := portOf(v); !ok || asked.KVPort > 0 && p != int64(asked.KVPort) {
 				why = "remote_port is not the worker's"
 			}
-		case strings.Contains(n, "host") || strings.HasSuffix(n, "_addr") || strings.HasSuffix(n, "_url") || strings.HasSuffix(n, "_ip"):
+		case v.Kind() == jsonedit.Object || v.Kind() == jsonedit.Array:
+			if why = names(v, asked); why == "" && isPlace(n) {
+				why = clipped(n) + " is not the worker's"
+			}
+		case isPlace(n) || v.Kind() == jsonedit.String && looksLikePlace(v):
 			host, ok := v.Text()
 			if !ok || !knows(asked, hostOf(string(host))) {
 				why = clipped(n) + " is not the worker's"
@@ -127,6 +140,38 @@ func names(h jsonedit.Value, asked *foreign.Node) (why string) {
 		return why == ""
 	})
 	return why
+}
+
+// portOf reads a port: a number, or its digits in a string.
+func portOf(v jsonedit.Value) (int64, bool) {
+	p, ok := v.Int()
+	if text, is := v.Text(); is {
+		n, err := strconv.ParseUint(string(text), 10, 16)
+		p, ok = int64(n), err == nil
+	}
+	return p, ok && p >= 1 && p <= 65535
+}
+
+// isPlace reports whether a member of this name holds a place to connect to.
+func isPlace(name string) bool {
+	for _, w := range []string{"host", "addr", "url", "endpoint"} {
+		if strings.Contains(name, w) {
+			return true
+		}
+	}
+	return strings.HasSuffix(name, "_ip")
+}
+
+// looksLikePlace reports whether a text, whatever it is called, is a URL, an address, or a host's name and its port.
+func looksLikePlace(v jsonedit.Value) bool {
+	text, _ := v.Text()
+	s := string(text)
+	if strings.Contains(s, "://") || net.ParseIP(strings.Trim(s, "[]")) != nil {
+		return true
+	}
+	host, port, err := net.SplitHostPort(s)
+	_, bad := strconv.ParseUint(port, 10, 16)
+	return err == nil && bad == nil && (strings.Contains(host, ".") || strings.EqualFold(host, "localhost"))
 }
 
 // clipped keeps a member's name fit for a log.

@@ -59,7 +59,7 @@ func (g *Engine) Nixl(a web.Asked) web.Plan {
 		if h.State != legs.Ours {
 			return h, nil
 		}
-		return h, a.Call(a.Pair.Decode, decode().Set("kv_transfer_params", params.Raw()).Body())
+		return h, a.Call(a.Pair.Decode, decode().Set("kv_transfer_params", whole(params)).Body())
 	}
 	if a.GoOn {
 		// Without the handle decode computes the prompt by itself: slower, and nobody's memory is read.

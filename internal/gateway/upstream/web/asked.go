@@ -22,6 +22,7 @@ type Asked struct {
 	ID     string // of the request at the engines: random, for this attempt alone
 	GoOn   bool   // where prefill hands nothing over, let decode compute by itself: its guard only observes
 	First  int    // likeliest tokens of the first position that both legs are asked for, to be compared; 0: none
+	Most   int    // choices that were asked for; 0: not known
 	Hold   int
 	Lease  time.Duration // after which a prefill may have given back what it handed over
 	Whole  int
@@ -29,7 +30,7 @@ type Asked struct {
 
 // Plan begins a plan with what is the same on every engine.
 func (a Asked) Plan() Plan {
-	return Plan{Stream: a.Stream, Usage: a.Usage, Every: a.Every, Hold: a.Hold, Whole: a.Whole, Lease: a.Lease}
+	return Plan{Stream: a.Stream, Usage: a.Usage, Every: a.Every, Most: a.Most, Hold: a.Hold, Whole: a.Whole, Lease: a.Lease}
 }
 
 // Edit begins a leg's body.

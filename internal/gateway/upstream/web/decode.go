@@ -6,6 +6,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/sluicekv/sluice/internal/gateway/legs"
@@ -44,7 +45,8 @@ func (r *Run) askDecode(call *Call) {
 		return
 	}
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	if r.plan.Stream && kind == "text/event-stream" {
+	// An answer that does not say what it is, is read as what was asked for.
+	if r.plan.Stream && (kind == "text/event-stream" || resp.Header.Get("Content-Type") == "") {
 		r.tell(legs.LegStatus{Leg: legs.Decode, Status: resp.StatusCode}, nil)
 		if err := r.readStream(resp.Body); err != nil {
 			lose(err)
@@ -79,8 +81,8 @@ func (r *Run) broke(bytes []byte, format string, args ...any) {
 // hearWhole takes a reply that is no stream.
 func (r *Run) hearWhole(body []byte) {
 	doc, bad := jsonedit.Read(body, nil)
-	var s summary
-	out := body
+	s := summary{most: r.plan.Most}
+	out, content := body, 0
 	switch {
 	case bad != nil:
 		r.broke(nil, "decode's answer is not a JSON object (%s)", bad.Reason)
@@ -97,12 +99,14 @@ func (r *Run) hearWhole(body []byte) {
 			r.broke(nil, "decode answered a stream with a whole body")
 		}
 		r.counted(&s)
+		r.named(&s)
 		r.tell(legs.LegUsage{Leg: legs.Decode, Prompt: s.prompt, Completion: s.completion}, nil)
 		r.hearTop(legs.Decode, doc, false, s.completion)
 		r.sayEnd(&s)
-		out = r.clean(doc, body)
+		out, content = r.clean(doc, body), 1
 	}
-	r.tell(legs.LegBytes{Leg: legs.Decode, N: 1}, out)
+	// What is no reply is no content: decode may well have nothing to say.
+	r.tell(legs.LegBytes{Leg: legs.Decode, N: content}, out)
 	r.tell(legs.LegEnd{Leg: legs.Decode}, nil)
 }
 
@@ -113,6 +117,19 @@ func (r *Run) sayEnd(s *summary) {
 	}
 	if f := s.finish(); f != legs.NoFinish {
 		r.tell(legs.LegFinish{Leg: legs.Decode, Reason: f}, nil)
+	}
+}
+
+// named compares the models that the legs say they ran: each echoes the name that it was asked for, which was the same.
+func (r *Run) named(s *summary) {
+	r.mu.Lock()
+	other := r.model
+	if other == "" {
+		r.model = s.model
+	}
+	r.mu.Unlock()
+	if other != "" && s.model != "" && other != s.model {
+		r.broke(nil, "decode names another model than prefill")
 	}
 }
 
@@ -152,7 +169,7 @@ var doneEvent = []byte("data: [DONE]\n\n")
 // readStream takes a streamed reply, chunk by chunk. The error is of the connection.
 func (r *Run) readStream(body io.Reader) error {
 	in := sse.NewReader(body, maxEvent)
-	var s summary
+	s := summary{most: r.plan.Most}
 	for first := true; ; first = false {
 		e, err := in.Next()
 		if first && err == nil {
@@ -176,21 +193,32 @@ func (r *Run) readStream(body io.Reader) error {
 		}
 		if bytes.Equal(e.Data, []byte(sse.Done)) {
 			r.sayEnd(&s)
-			r.tell(legs.LegEnd{Leg: legs.Decode}, doneEvent)
-			r.drain(in)
+			r.finish(in)
 			return nil
 		}
 		r.hearChunk(&s, e.Data)
 	}
 }
 
-// drain reads what follows the end, so that the connection can be used again. There should be nothing.
-func (r *Run) drain(in *sse.Reader) {
-	for range 16 {
+// endWait is how long the end of a body may lag behind the end mark in it before the reply is taken as complete.
+const endWait = 20 * time.Millisecond
+
+// finish says that the reply has ended, and reads what follows the end mark, so that the connection can be used again. There should be
+// nothing; none of what there is leaves.
+func (r *Run) finish(in *sse.Reader) {
+	var once sync.Once
+	end := func() { r.tell(legs.LegEnd{Leg: legs.Decode}, doneEvent) }
+	wait := time.AfterFunc(endWait, func() { once.Do(end) })
+	for n := range 16 {
 		if _, err := in.Next(); err != nil {
-			return
+			break
+		}
+		if n == 0 {
+			r.broke(nil, "decode sent more after its end mark")
 		}
 	}
+	wait.Stop()
+	once.Do(end)
 }
 
 // hearChunk takes one chunk of a stream.
@@ -207,6 +235,10 @@ func (r *Run) hearChunk(s *summary, data []byte) {
 	if why := s.add(doc, true); why != "" {
 		r.broke(event(data), "decode sent a chunk that %s", why)
 		return
+	}
+	if !r.begun {
+		r.begun = true
+		r.named(s)
 	}
 	if s.usage {
 		r.counted(s)

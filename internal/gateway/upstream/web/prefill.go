@@ -60,7 +60,7 @@ func (r *Run) askPrefill() (decode *Call) {
 	if v, is := errorUnder200(legs.Prefill, doc); is {
 		return no(legs.LegBroke{Leg: legs.Prefill, Verdict: v})
 	}
-	var s summary
+	s := summary{most: 1}
 	if why := s.add(doc, false); why != "" {
 		return no(legs.LegBroke{Leg: legs.Prefill, Verdict: verdict.Of(verdict.ProtocolViolation, verdict.Prefill, "prefill's answer %s", why)})
 	}
@@ -70,6 +70,7 @@ func (r *Run) askPrefill() (decode *Call) {
 	r.mu.Lock()
 	r.report.Prompt = s.prompt
 	r.mu.Unlock()
+	r.named(&s)
 	r.tell(legs.LegStatus{Leg: legs.Prefill, Status: resp.StatusCode}, nil)
 	r.tell(legs.LegUsage{Leg: legs.Prefill, Prompt: s.prompt, Completion: s.completion}, nil)
 	if f := s.finish(); f != legs.NoFinish {

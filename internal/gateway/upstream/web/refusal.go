@@ -46,7 +46,7 @@ func (r *Run) loses(l legs.Leg, err error) {
 	r.mu.Lock()
 	r.report.Unsent = r.report.Unsent || unsent(err)
 	r.mu.Unlock()
-	r.tell(legs.LegLost{Leg: l, Reason: l.String() + ": " + lost(err)}, nil)
+	r.tell(legs.LegLost{Leg: l, Reason: l.String() + ": " + lost(err), Excused: unsent(err) || errors.Is(err, context.Canceled)}, nil)
 }
 
 // tooLong are words with which engines refuse a prompt for its length. They decide about a code, and are not passed on.

@@ -28,6 +28,8 @@ type Run struct {
 	handed   bool      // decode was asked
 	handedAt time.Time // prefill's answer was there; of decode's goroutine alone
 	topped   bool      // decode's first token was heard of; of decode's goroutine alone
+	begun    bool      // decode's first chunk was heard; of the same
+	model    string    // of the leg that answered first
 	live     int       // legs whose goroutine runs
 	quiet    func()
 	settle   *time.Timer

@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/sluicekv/sluice/internal/gateway/legs"
 	"github.com/sluicekv/sluice/internal/jsonedit"
@@ -9,12 +10,14 @@ import (
 
 // summary is what the bodies of one reply said so far.
 type summary struct {
-	id                 string
+	most               int // choices that were asked for; 0: not known
+	id, model          string
 	begun              bool
 	prompt, completion int // -1: not said
 	choices            []choice
-	content            bool // the last body held text, or something else that a client would show
-	usage              bool // the last body had a usage that says something
+	here               []int // places of the last body's choices
+	content            bool  // the last body held text, or something else that a client would show
+	usage              bool  // the last body had a usage that says something
 }
 
 type choice struct {
@@ -32,6 +35,8 @@ func (s *summary) add(doc *jsonedit.Doc, chunk bool) string {
 		s.begun, s.prompt, s.completion = true, -1, -1
 		id, _ := doc.Get("id").Text()
 		s.id = string(id)
+		model, _ := doc.Get("model").Text()
+		s.model = string(model)
 	} else if id, _ := doc.Get("id").Text(); string(id) != s.id {
 		return "has another id than the reply's before"
 	}
@@ -51,23 +56,29 @@ func (s *summary) add(doc *jsonedit.Doc, chunk bool) string {
 			return true
 		})
 	}
-	why, any := "", false
+	why, any, here := "", false, s.here[:0]
 	choices := doc.Get("choices")
 	if choices.Kind() != jsonedit.Array {
 		return "has no choices"
 	}
 	choices.Each(func(_ []byte, c jsonedit.Value) bool {
 		any = true
-		why = s.choice(c)
+		var at int
+		if at, why = s.choice(c); why == "" && slices.Contains(here, at) {
+			why = "has a choice twice"
+		}
+		here = append(here, at)
 		return why == ""
 	})
+	s.here = here[:0]
 	if why == "" && !any && !chunk {
 		why = "has no choices"
 	}
 	return why
 }
 
-func (s *summary) choice(c jsonedit.Value) string {
+// choice takes one choice. It returns its place among the reply's, and what is wrong with it.
+func (s *summary) choice(c jsonedit.Value) (place int, why string) {
 	var at int64
 	var reason jsonedit.Value
 	bad, content := "", false
@@ -94,7 +105,10 @@ func (s *summary) choice(c jsonedit.Value) string {
 		return true
 	})
 	if bad != "" {
-		return bad
+		return 0, bad
+	}
+	if s.most > 0 && at >= int64(s.most) {
+		return 0, "has a choice that nobody asked for"
 	}
 	s.content = s.content || content
 	i := 0
@@ -103,22 +117,22 @@ func (s *summary) choice(c jsonedit.Value) string {
 	}
 	if i == len(s.choices) {
 		if i == maxChoices {
-			return "has too many choices"
+			return 0, "has too many choices"
 		}
 		s.choices = append(s.choices, choice{index: at})
 	}
 	ch := &s.choices[i]
 	if ch.ended && content {
-		return "goes on after its finish reason"
+		return i, "goes on after its finish reason"
 	}
 	if reason.Said() {
 		text, ok := reason.Text()
 		if !ok {
-			return "has a finish reason that is no text"
+			return i, "has a finish reason that is no text"
 		}
 		ch.ended, ch.reason = true, finishOf(text)
 	}
-	return ""
+	return i, ""
 }
 
 // says reports whether a value holds anything.

@@ -81,6 +81,7 @@ type Plan struct {
 	Stream   bool     // decode's reply is a stream
 	Usage    bool     // the client asked for usage at the end of a stream
 	Every    bool     // the client asked for usage in every chunk
+	Most     int      // choices that were asked for; 0: not known
 	Logprobs Logprobs // of the token after the prompt
 	Prefill  *Call    // nil: one leg
 	Decode   *Call    // nil: Hand makes it
