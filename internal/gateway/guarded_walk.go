@@ -395,7 +395,7 @@ func endingFor(e legs.Event, proof bool) web.Ending {
 	case legs.ClientGone, legs.Deadline, legs.Withdrawn:
 		return web.Unheard
 	case legs.LegError:
-		if e.Leg == legs.Prefill && !proof {
+		if e.Leg == legs.Prefill && !proof && refusedAtTheDoor(e.Verdict.Code) {
 			return web.Refused
 		}
 	case legs.LegLost:
@@ -404,6 +404,16 @@ func endingFor(e legs.Event, proof bool) web.Ending {
 		}
 	}
 	return web.Swallow
+}
+
+// refusedAtTheDoor reports whether a prefill that refuses for this reason has written no page. One that failed while it worked may have
+// pages on their way, which an abort of decode would hand to the next request under the writer's hands.
+func refusedAtTheDoor(c verdict.Code) bool {
+	switch c {
+	case verdict.BadRequest, verdict.ContextLength, verdict.Overloaded, verdict.RateLimited, verdict.Unauthorized:
+		return true
+	}
+	return false
 }
 
 func (l *guardedLeg) released() {
