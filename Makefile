@@ -69,6 +69,7 @@ e2e-vllm: ## A real vLLM pair over NIXL behind sluice gateway: misuse, 5,000 hon
 e2e-clients: ## vllm bench serve, guidellm and aiperf, unmodified, against sluice gateway in front of the pair of make e2e-vllm (10 minutes)
 	bench/e2e/vllm/install.sh $(VLLM_ENV) $(VLLM_CLIENTS)
 	trap '$(E2E_VLLM) down' EXIT; $(E2E_VLLM) up clients
+
 E2E_SGLANG ?= .cache/e2e-sglang
 .PHONY: e2e-sglang
 e2e-sglang: ## A real SGLang pair, attacked and used through the gateway (downloads it; 4 GB of disk and memory; 15 minutes; STEP=known: one step)
