@@ -85,11 +85,11 @@ func (x *export) read() error {
 			return err
 		}
 		name := strings.TrimSuffix(t.Name, ".weight")
-		switch {
-		case name == "token_embd":
+		switch name {
+		case "token_embd":
 			out.name = "model.embed_tokens"
 			out.exchange(x.begin, recall.BOS)
-		case name == "output_norm":
+		case "output_norm":
 			out.name = "model.norm"
 		default:
 			parts := strings.Split(name, ".")

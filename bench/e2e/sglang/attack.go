@@ -166,7 +166,7 @@ func (b *bed) fill(ctx context.Context, send func(api) answer, d donor, f *found
 				mu.Lock()
 				switch {
 				case a.status != http.StatusOK:
-					bad = fmt.Errorf("tenant A's prompt: status %d: %.300s (%v)", a.status, a.body, a.err)
+					bad = errors.Join(fmt.Errorf("tenant A's prompt: status %d: %.300s", a.status, a.body), a.err)
 				case r.text != d.next(2):
 					bad = fmt.Errorf("tenant A's prompt: %q, want %q", r.text, d.next(2))
 				default:

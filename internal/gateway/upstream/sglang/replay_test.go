@@ -250,29 +250,6 @@ func TestRecordedRepliesPass(t *testing.T) {
 	}
 }
 
-// The refusal that decode never hears, as release 0.5.20 gave it: the client has its 400, and decode is told.
-func TestRecordedRefusalsAreHeard(t *testing.T) {
-	for name, x := range recordings(t, "refused") {
-		r, g := openReplay(t, gateway.Enforce)
-		r.set(x)
-		status, body, text := client(t, g, name)
-		if status != http.StatusBadRequest || !strings.Contains(body, `"context_length_exceeded"`) || text != "" {
-			t.Errorf("%s: %d %s", name, status, body)
-		}
-		select {
-		case id := <-r.told:
-			if id == "" {
-				t.Errorf("%s: decode was told about no request", name)
-			}
-		case <-time.After(20 * time.Second):
-			t.Errorf("%s: decode was not told", name)
-		}
-		if m := admin(t, g, "/metrics"); strings.Contains(m, "sluice_incidents_total{") {
-			t.Errorf("%s: a refusal that was heard is no incident: %s", name, admin(t, g, "/admin/incidents"))
-		}
-	}
-}
-
 // A prefill that fails while it works may have pages on their way: to end decode's request then would give those pages to the next one
 // under the writer's hands. The client has its error; decode is left to end by itself.
 func TestAFailureInTheMiddleLeavesDecodeAlone(t *testing.T) {
