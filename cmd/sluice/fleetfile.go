@@ -21,6 +21,12 @@ type modelEntry struct {
 	Model   string        `yaml:"model"`  // native: recall, or the GGUF file whose tokenizer and template encode prompts
 	Workers []workerEntry `yaml:"workers"`
 
+	// More workers of other engines, that come and go.
+	WorkersDir      string     `yaml:"workers_dir"`       // a directory with a YAML file for a worker, or for a list of them
+	WorkersDirEvery string     `yaml:"workers_dir_every"` // how often it is looked at (2s)
+	WorkersDNS      []dnsEntry `yaml:"workers_dns"`       // names whose addresses are workers
+	ReadEvery       string     `yaml:"read_every"`        // how often a worker's facts are read (10s), beside at once when it may have restarted
+
 	// Other engines.
 	Aliases      []string        `yaml:"aliases"`       // names that clients may use too: adapters (LoRA), which the workers know by these names
 	Served       string          `yaml:"served_as"`     // the workers' name for the model, if it is another
@@ -30,8 +36,12 @@ type modelEntry struct {
 	BudgetTokens int             `yaml:"budget_tokens"` // in flight on one worker; over it: 429
 	Hold         holdEntry       `yaml:"hold"`
 	FirstToken   firstTokenEntry `yaml:"first_token"`
-	MaxEjected   float64         `yaml:"max_ejected"` // share of the pairs that may rest at once
-	RestFor      string          `yaml:"rest_for"`    // how long a pair rests after its legs contradicted each other
+	MaxEjected   float64         `yaml:"max_ejected"`     // share of the pairs that may rest at once
+	RestFor      string          `yaml:"rest_for"`        // how long a pair rests after its legs contradicted each other, before it may prove itself
+	Canaries     *int            `yaml:"canaries"`        // that an ejected pair must answer right in a row before it serves again (3); 0: time alone
+	SlowStart    string          `yaml:"slow_start"`      // how long a worker that came (back) gets less than its share (30s); 0s: none
+	Session      string          `yaml:"session_header"`  // of clients: requests with the same value go to the same pair while that serves
+	Affinity     string          `yaml:"prefix_affinity"` // on (default): what begins alike goes to the same prefill worker while that is not loaded; off
 }
 
 // holdEntry is how replies are held until the legs agree.
@@ -60,6 +70,7 @@ type workerEntry struct {
 	PageSize      int      `yaml:"page_size"`
 	Version       string   `yaml:"version"`
 	DType         string   `yaml:"dtype"`
+	Model         string   `yaml:"model"` // of its weights, where workers name the same ones differently
 	DP            int      `yaml:"dp_size"`
 	BootstrapHost string   `yaml:"bootstrap_host"` // default: the URL's
 	BootstrapPort int      `yaml:"bootstrap_port"`
@@ -69,12 +80,21 @@ type workerEntry struct {
 	KeyFile       string   `yaml:"api_key_file"`
 }
 
+// dnsEntry is a name whose addresses, or SRV targets if it begins with _, are workers. Pins are those of every one.
+type dnsEntry struct {
+	workerEntry `yaml:",inline"` // name: the DNS name; no url
+	Port        int              `yaml:"port"`     // not for SRV records
+	Scheme      string           `yaml:"scheme"`   // http (default) or https
+	Interval    string           `yaml:"interval"` // between look-ups (30s)
+}
+
 const foreignEngines = "sglang, vllm-nixl, vllm-mooncake, plain"
 
 func (m *modelEntry) native() bool { return m.Engine == "native" }
 
 // section reads models:.
 func (f *fleetFile) section(n *yaml.Node) error {
+	alone(n, "workers_dns")
 	if err := config.Strict(n, &f.models); err != nil {
 		return err
 	}
@@ -115,7 +135,21 @@ func (f *fleetFile) section(n *yaml.Node) error {
 	return nil
 }
 
+// alone lets a key of every model that takes a list also take one element of it.
+func alone(models *yaml.Node, key string) {
+	for _, m := range models.Content {
+		for i := 0; i+1 < len(m.Content); i += 2 {
+			if v := m.Content[i+1]; m.Content[i].Value == key && v.Kind == yaml.MappingNode {
+				m.Content[i+1] = &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Line: v.Line, Column: v.Column, Content: []*yaml.Node{v}}
+			}
+		}
+	}
+}
+
 func (m *modelEntry) checkNative() error {
+	if m.WorkersDir != "" || len(m.WorkersDNS) > 0 {
+		return fmt.Errorf("workers_dir and workers_dns are for other engines: a native worker is one that the fleet's keys name")
+	}
 	if m.Model == "" {
 		m.Model = "recall"
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
@@ -65,7 +64,15 @@ func (m *modelEntry) guarded() (*gateway.Guarded, error) {
 		roles[fw.Role]++
 		g.Fleet.Workers = append(g.Fleet.Workers, fw)
 	}
+	if err := m.sources(g, roles); err != nil {
+		return nil, err
+	}
+	if err := m.routing(g); err != nil {
+		return nil, err
+	}
 	switch {
+	case m.WorkersDir != "":
+		// Who is there may all be in the directory, now or later.
 	case m.Engine == foreign.Plain && roles[capacity.Both] == 0:
 		return nil, errors.New("needs at least one worker")
 	case m.Engine != foreign.Plain && (roles[capacity.Prefill] == 0 || roles[capacity.Decode] == 0):
@@ -112,7 +119,7 @@ func (h holdEntry) hold() (out gateway.Hold, err error) {
 
 func (w workerEntry) guarded(engine string) (foreign.Worker, error) {
 	out := foreign.Worker{
-		Name: w.Name, Role: capacity.Role(w.Role), PoolTokens: w.PoolTokens, Context: w.Context, PageSize: w.PageSize, Version: w.Version, DType: w.DType,
+		Name: w.Name, Role: capacity.Role(w.Role), PoolTokens: w.PoolTokens, Context: w.Context, PageSize: w.PageSize, Version: w.Version, DType: w.DType, Model: w.Model,
 		DP: w.DP, BootstrapHost: w.BootstrapHost, BootstrapPort: w.BootstrapPort, EngineID: w.EngineID, KVHosts: w.KVHosts, KVPort: w.KVPort,
 	}
 	u, err := url.Parse(w.URL)
@@ -139,25 +146,6 @@ func (w workerEntry) guarded(engine string) (foreign.Worker, error) {
 		}
 	}
 	return out, nil
-}
-
-// readKeys reads the workers' keys.
-func (m *modelEntry) readKeys(g *gateway.Guarded) error {
-	for j, w := range m.Workers {
-		if w.KeyFile == "" {
-			continue
-		}
-		b, err := os.ReadFile(w.KeyFile)
-		if err != nil {
-			return fmt.Errorf("worker %d of %s: %w", j, m.Name, err)
-		}
-		key := strings.TrimSpace(string(b))
-		if key == "" || strings.ContainsAny(key, " \t\r\n") {
-			return fmt.Errorf("worker %d of %s: %s does not hold one key", j, m.Name, w.KeyFile)
-		}
-		g.Fleet.Workers[j].Key = key
-	}
-	return nil
 }
 
 // guardModes is the guards section: a mode for single guards.

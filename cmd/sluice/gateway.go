@@ -52,7 +52,6 @@ type gatewaySettings struct {
 	guardSettings
 	name, keys string
 	mode       string
-	modeGiven  bool
 	webhook    string
 	explain    bool
 	guards     guardModes
@@ -83,7 +82,7 @@ Limits are read from the workers, pair by pair, and again whenever one restarts;
 The other settings of the file are the flags below, with _ for -.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			s.modeGiven = c.Flags().Changed("mode")
+			given := commandLine(c.Flags())
 			if s.explain {
 				return gateway.ExplainGuards(c.OutOrStdout())
 			}
@@ -93,7 +92,7 @@ The other settings of the file are the flags below, with _ for -.`,
 			if len(file.models) == 0 {
 				return exitError{3, fmt.Errorf("no models: pass --config with a file that has a models section (see --help)")}
 			}
-			return s.run(c.Context(), c.OutOrStdout(), file.models)
+			return s.run(c.Context(), c.OutOrStdout(), &running{settings: &s, flags: c.Flags(), given: given, models: file.models})
 		},
 	}
 	s.register(c.Flags())
@@ -122,7 +121,8 @@ func (s *gatewaySettings) modes() (gateway.Modes, error) {
 	return gateway.Modes{All: all, Each: s.guards}, nil
 }
 
-func (s *gatewaySettings) run(ctx context.Context, out io.Writer, models []modelEntry) error {
+func (s *gatewaySettings) run(ctx context.Context, out io.Writer, now *running) error {
+	models := now.models
 	log, err := s.logger()
 	if err != nil {
 		return err
@@ -148,6 +148,7 @@ func (s *gatewaySettings) run(ctx context.Context, out io.Writer, models []model
 			return fmt.Errorf("model %s: %w", m.Name, err)
 		}
 		cfg.Models = append(cfg.Models, mc)
+		now.opened = append(now.opened, mc)
 	}
 	recorder, closeTrace, err := s.recorder()
 	if err != nil {
@@ -172,7 +173,7 @@ func (s *gatewaySettings) run(ctx context.Context, out io.Writer, models []model
 	defer signal.Stop(hup)
 	go func() {
 		for range hup {
-			s.reload(g, models)
+			now.reload(g)
 		}
 	}()
 	defer close(hup)

@@ -13,7 +13,6 @@ import (
 
 	"github.com/sluicekv/sluice/internal/config"
 	"github.com/sluicekv/sluice/internal/fleet/foreign"
-	"github.com/sluicekv/sluice/internal/gateway"
 )
 
 // newDoctorCommand prints why each worker or pair is or is not in use.
@@ -123,62 +122,4 @@ func newGatewayIncidentCommand() *cobra.Command {
 	}
 	c.Flags().StringVar(&admin, "admin", "127.0.0.1:8081", "admin listener of the gateway, `host:port`")
 	return c
-}
-
-// reload takes what of a file can change while the gateway runs, and logs what differs.
-func (s *gatewaySettings) reload(g *gateway.Gateway, now []modelEntry) {
-	log := g.Log()
-	var next gatewaySettings
-	var file fleetFile
-	c := &cobra.Command{}
-	next.register(c.Flags())
-	next.config = s.config
-	if err := load(c, s.config, map[string]config.Section{"models": file.section, "guards": next.guards.section}); err != nil {
-		log.Error("reload: the file is not taken, everything stays as it is", "error", err)
-		return
-	}
-	if s.modeGiven {
-		next.mode = s.mode // the command line stands over the file
-	}
-	modes, err := next.modes()
-	if err == nil {
-		before := g.Modes()
-		if err = g.SetModes(modes); err == nil {
-			changed := 0
-			for _, guard := range gateway.Guards() {
-				if a, b := before.Of(guard), modes.Of(guard); a != b {
-					changed++
-					log.Warn("reload: guard", "guard", guard, "before", a.String(), "now", b.String())
-				}
-			}
-			log.Info("reload: done", "guards_changed", changed)
-		}
-	}
-	if err != nil {
-		log.Error("reload: guards stay as they are", "error", err)
-	}
-	for _, d := range differences(now, file.models) {
-		log.Warn("reload: needs a restart", "model", d)
-	}
-}
-
-// differences names models that are not as they were.
-func differences(before, after []modelEntry) (out []string) {
-	was := map[string]string{}
-	for _, m := range before {
-		was[m.Name] = fmt.Sprintf("%+v", m)
-	}
-	for _, m := range after {
-		switch old, ok := was[m.Name]; {
-		case !ok:
-			out = append(out, m.Name+" (new)")
-		case old != fmt.Sprintf("%+v", m):
-			out = append(out, m.Name+" (changed)")
-		}
-		delete(was, m.Name)
-	}
-	for name := range was {
-		out = append(out, name+" (gone)")
-	}
-	return out
 }

@@ -51,10 +51,10 @@ func unknown(n *yaml.Node, t reflect.Type) (errs []error) {
 		}
 		known := map[string]reflect.Type{}
 		var names []string
-		for i := range t.NumField() {
-			name, _, _ := strings.Cut(t.Field(i).Tag.Get("yaml"), ",")
+		for f := range fields(t) {
+			name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
 			if name != "" && name != "-" {
-				known[name] = t.Field(i).Type
+				known[name] = f.Type
 				names = append(names, name)
 			}
 		}
@@ -79,4 +79,24 @@ func unknown(n *yaml.Node, t reflect.Type) (errs []error) {
 		errs = append(errs, &Error{Line: n.Line, Msg: "must be a list"})
 	}
 	return errs
+}
+
+// fields yields a struct's own fields, and those of structs that lie inline in it.
+func fields(t reflect.Type) func(func(reflect.StructField) bool) {
+	return func(yield func(reflect.StructField) bool) {
+		for i := range t.NumField() {
+			f := t.Field(i)
+			if f.Tag.Get("yaml") == ",inline" {
+				for g := range fields(f.Type) {
+					if !yield(g) {
+						return
+					}
+				}
+				continue
+			}
+			if !yield(f) {
+				return
+			}
+		}
+	}
 }

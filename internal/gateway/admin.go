@@ -31,6 +31,7 @@ func (g *Gateway) adminMux() http.Handler {
 	mux.HandleFunc("/admin/incidents", only("GET", g.adminIncidents))
 	mux.HandleFunc("/admin/incidents/", only("GET", g.adminIncidents))
 	mux.HandleFunc("/admin/models/", only("POST", g.adminModel))
+	mux.HandleFunc("/admin/workers/", only("POST", g.adminWorker))
 	mux.HandleFunc("/healthz", only("GET", healthz))
 	mux.HandleFunc("/readyz", only("GET", g.readyz))
 	mux.HandleFunc("/", notFound)

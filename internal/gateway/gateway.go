@@ -148,6 +148,7 @@ type Gateway struct {
 	guards  guards // over other engines
 
 	incidents incidents
+	webhook   *webhook
 	quitting  context.Context // ends when legs that nobody waits for are cut off
 	quit      context.CancelFunc
 
@@ -239,19 +240,17 @@ func New(cfg Config) (*Gateway, error) {
 		g.writer = record.NewWriter(cfg.Records, g.recordLost)
 	}
 	g.metrics = newMetrics(g)
+	g.webhook = newWebhook(cfg.Webhook, g.log, g.metrics.webhook)
 	return g, nil
 }
 
 // newModels makes the models of an entry of the config, the one and its aliases. seen are the names so far.
 func (g *Gateway) newModels(m ModelConfig, seen map[string]bool) ([]*model, error) {
-	for _, n := range append([]string{m.Name}, m.Aliases...) {
-		if n == "" || len(n) > openai.MaxModelName || seen[n] {
-			return nil, fmt.Errorf("gateway: model %q: names are unique, of 1 to %d bytes", n, openai.MaxModelName)
-		}
-		seen[n] = true
+	if err := claim(m, seen); err != nil {
+		return nil, err
 	}
 	if m.Guarded != nil {
-		return g.newGuarded(m)
+		return g.guardedModels(m, nil)
 	}
 	if m.Encoder == nil {
 		return nil, fmt.Errorf("gateway: model %s has no encoder", m.Name)
@@ -263,6 +262,17 @@ func (g *Gateway) newModels(m ModelConfig, seen map[string]bool) ([]*model, erro
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
 	return []*model{{name: m.Name, cfg: m, fleet: f, native: f, engine: g.natives, power: newPower(m.Name, g.ctx), users: new(users)}}, nil
+}
+
+// claim takes the names of an entry.
+func claim(m ModelConfig, seen map[string]bool) error {
+	for _, n := range append([]string{m.Name}, m.Aliases...) {
+		if n == "" || len(n) > openai.MaxModelName || seen[n] {
+			return fmt.Errorf("gateway: model %q: names are unique, of 1 to %d bytes", n, openai.MaxModelName)
+		}
+		seen[n] = true
+	}
+	return nil
 }
 
 // live are limits that a reload may change while requests read them.
@@ -403,6 +413,7 @@ func (g *Gateway) Close() error {
 		g.quit()
 		g.endings.Wait()
 		g.leaving.Wait()
+		g.webhook.close()
 		if g.writer != nil {
 			err = g.writer.Close()
 		}

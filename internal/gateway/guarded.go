@@ -23,6 +23,10 @@ type Guarded struct {
 	Hold    Hold
 	// Uncounted lets prompts pass that may be over the limit and that no worker counts; else they are refused.
 	Uncounted bool
+	// Session is a header of clients: requests of one tenant with the same value go to the same pair while that serves; empty: none.
+	Session string
+	// Anywhere lets requests that begin alike go anywhere; else they go near what is cached.
+	Anywhere bool
 	// FirstToken is how the legs' logprobs of the token after the prompt are compared, where that guard is on (vLLM).
 	FirstToken FirstToken
 }
@@ -61,29 +65,36 @@ type guarded struct {
 	row      legs.Engine
 	policies [2]*jsonedit.Policy // by openai.Endpoint
 	plan     func(web.Asked) web.Plan
-	count    counter
-	floor    floors
+	*memories
 }
 
-func (g *Gateway) newGuarded(m ModelConfig) ([]*model, error) {
+// memories are what is learnt while a model runs. They outlive reloads.
+type memories struct {
+	count  counter
+	floor  floors
+	handed vllm.Engine // which handles were used
+}
+
+// guardedModels makes the models of an entry for another engine. old is the one that it takes the place of, with its fleet and all that it
+// learnt; nil: none.
+func (g *Gateway) guardedModels(m ModelConfig, old *model) ([]*model, error) {
 	who := new(users)
 	c := *m.Guarded
 	c.Hold = c.Hold.filled()
 	c.FirstToken.Top = min(or(c.FirstToken.Top, 5), legs.TopMost)
 	c.FirstToken.Tolerance = or(c.FirstToken.Tolerance, legs.DefaultFirstToken)
 	c.Fleet.Model, c.Fleet.Log = m.Name, g.cfg.Log
-	f, err := foreign.New(c.Fleet)
-	if err != nil {
-		return nil, fmt.Errorf("gateway: %w", err)
+	x := &guarded{cfg: c, memories: new(memories)}
+	if old != nil {
+		x.memories = old.guarded.memories
 	}
-	x := &guarded{cfg: c, fleet: f}
 	switch c.Fleet.Engine {
 	case foreign.SGLang:
 		x.row, x.plan = legs.SGLang, sglang.Plan
 	case foreign.VLLMNixl:
-		x.row, x.plan = legs.VLLMNixl, new(vllm.Engine).Nixl
+		x.row, x.plan = legs.VLLMNixl, x.handed.Nixl
 	case foreign.VLLMMooncake:
-		x.row, x.plan = legs.VLLMMooncake, new(vllm.Engine).Mooncake
+		x.row, x.plan = legs.VLLMMooncake, x.handed.Mooncake
 	case foreign.Plain:
 		x.row, x.plan = legs.Plain, single.Plan
 	default:
@@ -96,8 +107,17 @@ func (g *Gateway) newGuarded(m ModelConfig) ([]*model, error) {
 		}
 		x.policies[e] = jsonedit.NewPolicy(jsonedit.Config{Engine: jsonedit.Engine(c.Fleet.Engine), Version: c.Version, Endpoint: at, Unknown: c.Unknown})
 	}
+	if old != nil {
+		x.fleet, who = old.guarded.fleet, old.users
+	} else {
+		f, err := foreign.New(c.Fleet)
+		if err != nil {
+			return nil, fmt.Errorf("gateway: %w", err)
+		}
+		x.fleet = f
+	}
 	one := func(name, served string) *model {
-		return &model{name: name, cfg: m, fleet: f, guarded: x, served: served, power: newPower(name, g.ctx), users: who}
+		return &model{name: name, cfg: m, fleet: x.fleet, guarded: x, served: served, power: newPower(name, g.ctx), users: who}
 	}
 	out := []*model{one(m.Name, c.Served)}
 	for _, n := range m.Aliases {

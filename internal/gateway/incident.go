@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -86,24 +85,7 @@ func (g *Gateway) incident(m *model, o objection, rec record.Record) {
 	g.log.Warn("incident", "id", i.ID, "model", i.Model, "engine", i.Engine, "guard", i.Guard, "mode", i.Mode, "detail", i.Detail,
 		"attempt", rec.Attempt, "request", rec.Request, "prefill", rec.Pair.Prefill, "decode", rec.Pair.Decode,
 		"prefill_tokens", rec.Tokens.PrefillComputed, "decode_tokens", rec.Tokens.DecodeSealed, "verdict", rec.Verdict.Code.String())
-	if g.cfg.Webhook != "" {
-		go g.announce(i)
-	}
-}
-
-// announce posts an incident to the operator's webhook, once.
-func (g *Gateway) announce(i Incident) {
-	b, err := json.Marshal(i)
-	if err != nil {
-		return
-	}
-	c := http.Client{Timeout: 5 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	resp, err := c.Post(g.cfg.Webhook, "application/json", bytes.NewReader(b))
-	if err != nil {
-		g.log.Warn("the webhook did not take an incident", "id", i.ID)
-		return
-	}
-	resp.Body.Close()
+	g.webhook.announce(i)
 }
 
 func (m *model) fleetFacts() (out []capacity.Facts) { return m.guarded.fleet.Facts() }

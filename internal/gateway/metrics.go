@@ -18,6 +18,8 @@ type metrics struct {
 	attempts  *prometheus.CounterVec
 	incidents *prometheus.CounterVec
 	tokens    *prometheus.CounterVec
+	webhook   *prometheus.CounterVec
+	canaries  *prometheus.CounterVec
 	compared  *prometheus.CounterVec
 	retries   prometheus.Counter
 	unsettled prometheus.Counter
@@ -49,6 +51,8 @@ func newMetrics(g *Gateway) *metrics {
 	m.incidents = counters("incidents_total", "What guards objected to, by guard, by its mode, and by the attempt's verdict.", "model", "guard", "mode", "code")
 	m.tokens = counters("tokens_total", "Tokens that were computed.", "kind")
 	m.compared = counters("first_token_total", "Replies of attempts whose first token the legs were asked about, by whether they said it: compared, or unsaid.", "model", "outcome")
+	m.webhook = counters("webhook_incidents_total", "Incidents for the webhook, by what came of them: sent, failed, dropped (too many waited).", "result")
+	m.canaries = counters("canaries_total", "Canaries of ejected pairs, by whether they proved themselves.", "model", "result")
 	m.retries = counter("retries_total", "Second attempts, on another pair or link.")
 	m.unsettled = counter("unsettled_total", "Attempts whose legs did not say in time that their pages are back.")
 	m.panics = counter("panics_total", "Requests that met a broken invariant of the gateway.")

@@ -233,13 +233,17 @@ func (f *Fleet) Reconfigure(cfg Config) ([]string, error) {
 	f.sources = f.sources[:1]
 	for _, s := range cfg.Sources {
 		w := known[s.ID()]
-		if w == nil {
+		if w == nil || !alike(w.source, s) {
 			w = newWatched(f, s)
 			if f.started {
 				f.follow(w)
 			}
 		}
-		delete(known, s.ID())
+		if known[s.ID()] == w {
+			delete(known, s.ID())
+		} else if old := known[s.ID()]; old != nil {
+			w.workers = old.workers // until it was looked at
+		}
 		f.sources = append(f.sources, w)
 	}
 	for _, w := range known {
