@@ -5,6 +5,7 @@
 //
 //	up       start the pair, and wait until it serves
 //	misuse   the driver of the shared material at the engines, then at the gateway; recorded bodies; control fields in bodies
+//	late     decode stands still for longer than prefill keeps the pages, at the engines and behind the gateway
 //	traffic  honest requests, each reply compared with the one right text; no incident may come of them
 //	clients  public load clients, unmodified, against the gateway
 //	down     stop the pair
@@ -55,7 +56,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	steps := map[string]func(context.Context) error{
-		"up": b.up, "misuse": b.misuse, "traffic": b.honest, "clients": b.loadClients, "down": b.down, "report": b.report,
+		"up": b.up, "misuse": b.misuse, "late": b.late, "traffic": b.honest, "clients": b.loadClients, "down": b.down, "report": b.report,
 	}
 	if flag.NArg() == 0 {
 		flag.Usage()
@@ -64,7 +65,7 @@ func main() {
 	for _, name := range flag.Args() {
 		step := steps[name]
 		if step == nil {
-			fmt.Fprintf(os.Stderr, "vllm: no step %q: up, misuse, traffic, clients, down, report\n", name)
+			fmt.Fprintf(os.Stderr, "vllm: no step %q: up, misuse, late, traffic, clients, down, report\n", name)
 			os.Exit(2)
 		}
 		began := time.Now()

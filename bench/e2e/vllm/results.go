@@ -20,6 +20,7 @@ type results struct {
 	Start   float64 `json:",omitempty"` // seconds until both engines served
 	Memory  []int64 `json:",omitempty"` // resident bytes of prefill's and decode's processes
 	Misuse  []misused
+	Late    *lateRead `json:",omitempty"`
 	Traffic []travelled
 	Clients []string
 }
@@ -31,6 +32,16 @@ type misused struct {
 	Cases, AtEngines, Passed   int  // those in which foreign text came
 	EndedStraight, EndedBehind bool
 	Handles, Recorded          int // bodies with a handle in them, recorded requests
+}
+
+// lateRead is what the late step saw: at the engines, and through the gateway.
+type lateRead struct {
+	Date           string
+	Straight       int
+	Foreign        bool
+	Through        int
+	ForeignThrough bool
+	Incident       bool
 }
 
 // travelled is one piece of honest traffic.
@@ -110,6 +121,10 @@ func (r results) table(w io.Writer) {
 	fmt.Fprintf(w, "\n\n| misuse | engines keep prefixes | foreign text at the engines | through the gateway | decode ended: at the engines | behind the gateway |\n| --- | --- | --- | --- | --- | --- |\n")
 	for _, m := range r.Misuse {
 		fmt.Fprintf(w, "| %s: %d cases; a handle in %d bodies; %d recorded requests | %s | %d | %d | %s | %s |\n", m.Date, m.Cases, m.Handles, m.Recorded, yes(m.Prefixes), m.AtEngines, m.Passed, yes(m.EndedStraight), yes(m.EndedBehind))
+	}
+	if l := r.Late; l != nil {
+		fmt.Fprintf(w, "\nDecode stands still until prefill's lease is over and its blocks were used again (%s): at the engines %d, foreign text: %s; through the gateway %d, foreign text: %s, incident: %s.\n",
+			l.Date, l.Straight, yes(l.Foreign), l.Through, yes(l.ForeignThrough), yes(l.Incident))
 	}
 	fmt.Fprintf(w, "\n| honest traffic | asked | right | client hung up | wrong | refused | incidents | minutes |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
 	kinds := map[string]*[numFates]int{}

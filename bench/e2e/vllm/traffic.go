@@ -73,6 +73,9 @@ func (b *bed) honest(ctx context.Context) error {
 		return err
 	}
 	defer g.close()
+	if err := b.warm(ctx); err != nil {
+		return err
+	}
 	t := &tally{Kinds: map[string]*[numFates]int{}}
 	began := time.Now()
 	until := make(<-chan time.Time)
@@ -109,6 +112,22 @@ func (b *bed) honest(ctx context.Context) error {
 	took := time.Since(began)
 	quiet := b.settle(ctx)
 	return b.account(ctx, g, t, asked, took, quiet)
+}
+
+// warm lets both engines compile what they compile at the first request of its kind: a worker stands still meanwhile, for a minute on
+// a machine that has not done it before, and that is another step's subject.
+func (b *bed) warm(ctx context.Context) error {
+	for _, e := range b.engines() {
+		for path, body := range map[string]string{
+			"/v1/completions":      `{"model":"recall","prompt":"abcabc","max_tokens":2,"temperature":0,"logprobs":2}`,
+			"/v1/chat/completions": `{"model":"recall","messages":[{"role":"user","content":"abcabc"}],"max_tokens":2,"temperature":0,"logprobs":true,"top_logprobs":2}`,
+		} {
+			if s, answer, err := send(ctx, http.MethodPost, e.url()+path, []byte(body), nil); err != nil || s != http.StatusOK {
+				return fmt.Errorf("%s: %d %w %s", e.name, s, err, answer)
+			}
+		}
+	}
+	return nil
 }
 
 // one asks one question.
