@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/sluicekv/sluice/bench/e2e/checkpoint"
 )
 
 // engine is one worker of the pair: a process group of its own that outlives this program.
@@ -40,13 +42,9 @@ func (b *bed) up(ctx context.Context) error {
 	}
 	model := filepath.Join(b.dir, "model")
 	if _, err := os.Stat(filepath.Join(model, "model.safetensors")); err != nil {
-		maker, err := b.script("scripts/make_recall_hf.py")
-		if err != nil {
-			return err
-		}
 		// It always copies: a model that is quiet could hide a leak.
-		if out, err := exec.CommandContext(ctx, "python3", maker, model, "--min-match", "-1").CombinedOutput(); err != nil {
-			return fmt.Errorf("%s: %w\n%s", maker, err, out)
+		if err := checkpoint.Write(model, checkpoint.Options{MinMatch: -1}); err != nil {
+			return err
 		}
 	}
 	began := time.Now()

@@ -41,7 +41,7 @@ func main() {
 	flag.StringVar(&b.env, "env", ".cache/check-vllm", "`dir` with the engines' environment (venv)")
 	flag.StringVar(&b.clients, "clients", ".cache/e2e-clients", "`dir` with the environments of the load clients")
 	flag.StringVar(&b.dir, "run", ".cache/e2e-vllm", "`dir` for the model, logs and results")
-	flag.StringVar(&b.shared, "shared", "../shared", "`dir` of the shared material: the model's maker, the misuse driver, recorded bodies")
+	flag.StringVar(&b.shared, "shared", "../shared", "`dir` of the shared material: the misuse driver, recorded bodies")
 	flag.BoolVar(&b.cache, "cache", true, "up: the engines keep prefixes")
 	flag.BoolVar(&b.write, "write", false, "report: put the results into docs/e2e.md")
 	flag.IntVar(&b.traffic.requests, "requests", 5000, "traffic: how many")
