@@ -357,8 +357,7 @@ func (l *guardedLeg) step(e legs.Event) verdict.Verdict {
 
 // hear steps the machine and counts the guards that objected.
 func (l *guardedLeg) hear(e legs.Event) legs.Action {
-	m, act := l.machine.Step(e)
-	l.machine = m
+	act := l.machine.Take(e)
 	switch e := e.(type) {
 	case legs.LegError:
 		l.last = e.Verdict
@@ -372,11 +371,11 @@ func (l *guardedLeg) hear(e legs.Event) legs.Action {
 	case legs.LegBroke:
 		l.last = e.Verdict
 	}
-	if fresh := m.Spoke() &^ l.spoke; fresh != 0 {
+	if fresh := l.machine.Spoke() &^ l.spoke; fresh != 0 {
 		l.spoke |= fresh
 		for n := range fresh.All {
 			mode := l.modes.Of(n.String())
-			detail := m.Said(n)
+			detail := l.machine.Said(n)
 			if detail == "" && act.Do == legs.Refuse {
 				detail = act.Verdict.Reason
 			}

@@ -111,11 +111,12 @@ func (r *Reader) last() (data []byte, ok bool) {
 	return []byte(Done), true
 }
 
-// readLine reads one line of at most most bytes, without its end: LF, CR or CRLF.
+// readLine reads one line of at most most bytes, without its end: LF, CR or CRLF. It lies in the read buffer where that holds it whole,
+// and is valid until the next call.
 func (r *Reader) readLine(most int) ([]byte, error) {
 	r.line = r.line[:0]
 	for {
-		c, err := r.r.ReadByte()
+		b, err := r.r.Peek(max(r.r.Buffered(), 1))
 		if err != nil {
 			if err == io.EOF && len(r.line) > 0 {
 				err = ErrTruncated
@@ -123,32 +124,49 @@ func (r *Reader) readLine(most int) ([]byte, error) {
 			return nil, err
 		}
 		if r.cr {
-			r.cr = false
-			if c == '\n' {
+			if r.cr = false; b[0] == '\n' {
+				r.r.Discard(1)
 				continue
 			}
 		}
-		switch c {
-		case '\r':
-			r.cr = true
-			return r.checked()
-		case '\n':
-			return r.checked()
-		}
-		if len(r.line) >= most {
+		n := endOfLine(b)
+		if len(r.line)+n > most {
 			return nil, fmt.Errorf("%w of %d bytes", ErrTooLong, r.bound)
 		}
-		r.line = append(r.line, c)
+		if n == len(b) {
+			r.line = append(r.line, b...)
+			r.r.Discard(n)
+			continue
+		}
+		r.cr = b[n] == '\r'
+		line := b[:n:n]
+		if len(r.line) > 0 {
+			r.line = append(r.line, line...)
+			line = r.line
+		}
+		r.r.Discard(n + 1)
+		return r.checked(line)
 	}
 }
 
-func (r *Reader) checked() ([]byte, error) {
-	if !utf8.Valid(r.line) {
+// endOfLine is the offset of the first LF or CR, or len(b).
+func endOfLine(b []byte) int {
+	if n := bytes.IndexByte(b, '\n'); n >= 0 {
+		b = b[:n]
+	}
+	if n := bytes.IndexByte(b, '\r'); n >= 0 {
+		return n
+	}
+	return len(b)
+}
+
+func (r *Reader) checked(line []byte) ([]byte, error) {
+	if !utf8.Valid(line) {
 		return nil, ErrEncoding
 	}
 	if !r.begun {
 		r.begun = true
-		return bytes.TrimPrefix(r.line, []byte("\xef\xbb\xbf")), nil
+		return bytes.TrimPrefix(line, []byte("\xef\xbb\xbf")), nil
 	}
-	return r.line, nil
+	return line, nil
 }

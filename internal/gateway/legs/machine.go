@@ -69,20 +69,20 @@ func New(e Engine, streamed bool, x Expect, observe Needs) Machine {
 }
 
 // State of the machine.
-func (m Machine) State() State { return m.state }
+func (m *Machine) State() State { return m.state }
 
 // Verdict is the attempt's, zero while it has none.
-func (m Machine) Verdict() verdict.Verdict { return m.verdict }
+func (m *Machine) Verdict() verdict.Verdict { return m.verdict }
 
 // Spoke is the needs that objected, enforced or observed.
-func (m Machine) Spoke() Needs { return m.spoke }
+func (m *Machine) Spoke() Needs { return m.spoke }
 
 // Said is what need n objected to, if a comparison did: numbers and ids.
-func (m Machine) Said(n Need) string { return m.why[n] }
+func (m *Machine) Said(n Need) string { return m.why[n] }
 
 // Usage is what the legs computed: prompt tokens that decode holds (what prefill computed, where decode does not say), and
 // completion tokens. Never what was planned.
-func (m Machine) Usage() (prompt, completion int) {
+func (m *Machine) Usage() (prompt, completion int) {
 	prompt = m.legs[Decode].prompt
 	if prompt < 0 {
 		prompt = m.legs[Prefill].prompt
@@ -91,10 +91,16 @@ func (m Machine) Usage() (prompt, completion int) {
 }
 
 // Finish is decode's finish reason.
-func (m Machine) Finish() Finish { return m.legs[Decode].finish }
+func (m *Machine) Finish() Finish { return m.legs[Decode].finish }
 
 // Step takes one event.
 func (m Machine) Step(e Event) (Machine, Action) {
+	act := m.Take(e)
+	return m, act
+}
+
+// Take is Step in place: for who keeps a machine for each of ten thousand streams and steps it with each chunk.
+func (m *Machine) Take(e Event) Action {
 	if m.state == Refused || m.state == Completed {
 		return m.after(e)
 	}
@@ -108,18 +114,18 @@ func (m Machine) Step(e Event) (Machine, Action) {
 			return m.refuse(answer.verdict, answer.eject())
 		case answer.agreed():
 			m.state = Released
-			if next, act := m.end(); act.Do != Pass {
-				return next, act
+			if act := m.end(); act.Do != Pass {
+				return act
 			}
-			return m, Action{Do: Release}
+			return Action{Do: Release}
 		}
-		return m, Action{Do: Hold}
+		return Action{Do: Hold}
 	}
 	return m.end()
 }
 
 // end judges the last phase once content may leave.
-func (m Machine) end() (Machine, Action) {
+func (m *Machine) end() Action {
 	answer := m.judge(m.row(End))
 	switch {
 	case answer.broken():
@@ -127,14 +133,14 @@ func (m Machine) end() (Machine, Action) {
 	case answer.agreed():
 		m.state = Completed
 		m.verdict = verdict.Served(verdict.Decode)
-		return m, Action{Do: Complete, Verdict: m.verdict}
+		return Action{Do: Complete, Verdict: m.verdict}
 	}
-	return m, Action{Do: Pass}
+	return Action{Do: Pass}
 }
 
 // after is what comes for an attempt that has its verdict. Nothing changes the verdict; a refusal that comes behind a success
 // still says that the pair cannot be trusted, and so does a reply behind prefill's refusal. Guards that only observe go on noting.
-func (m Machine) after(e Event) (Machine, Action) {
+func (m *Machine) after(e Event) Action {
 	act := Action{Do: Swallow}
 	switch e := e.(type) {
 	case LegError:
@@ -161,7 +167,7 @@ func (m Machine) after(e Event) (Machine, Action) {
 		}
 		m.judge(m.row(End))
 	}
-	return m, act
+	return act
 }
 
 // contradicts notes content of decode behind a prefill that said no or broke off.
@@ -247,7 +253,7 @@ func (m *Machine) overhear(e Event, eject *bool) bool {
 	return m.observe.Has(n)
 }
 
-func (m Machine) refuse(v verdict.Verdict, eject bool) (Machine, Action) {
+func (m *Machine) refuse(v verdict.Verdict, eject bool) Action {
 	m.state, m.verdict = Refused, v
 	act := Action{Do: Refuse, Verdict: v, Eject: eject || v.Code.About().Proof, Settle: true}
 	if engines[m.engine].abort {
@@ -256,7 +262,7 @@ func (m Machine) refuse(v verdict.Verdict, eject bool) (Machine, Action) {
 			act.Abort[i] = has && !m.legs[i].ended && !m.legs[i].lost
 		}
 	}
-	return m, act
+	return act
 }
 
 // hear notes what an event says. A verdict ends the attempt: an event can be a no by itself.

@@ -170,6 +170,7 @@ var doneEvent = []byte("data: [DONE]\n\n")
 func (r *Run) readStream(body io.Reader) error {
 	in := sse.NewReader(body, maxEvent)
 	s := summary{most: r.plan.Most}
+	var like alike
 	for first := true; ; first = false {
 		e, err := in.Next()
 		if first && err == nil {
@@ -196,7 +197,9 @@ func (r *Run) readStream(body io.Reader) error {
 			r.finish(in)
 			return nil
 		}
-		r.hearChunk(&s, e.Data)
+		if !like.hear(r, &s, e.Data) {
+			r.hearChunk(&s, &like, e.Data)
+		}
 	}
 }
 
@@ -222,7 +225,8 @@ func (r *Run) finish(in *sse.Reader) {
 }
 
 // hearChunk takes one chunk of a stream.
-func (r *Run) hearChunk(s *summary, data []byte) {
+func (r *Run) hearChunk(s *summary, like *alike, data []byte) {
+	*like = alike{}
 	doc, bad := jsonedit.Read(data, nil)
 	if bad != nil {
 		r.broke(event(data), "decode sent an event that is not a JSON object (%s)", bad.Reason)
@@ -253,7 +257,11 @@ func (r *Run) hearChunk(s *summary, data []byte) {
 	if s.content {
 		n = 1
 	}
-	r.tell(legs.LegBytes{Leg: legs.Decode, N: n}, r.forClient(doc, data))
+	out := r.forClient(doc, data)
+	if !r.plan.Logprobs.Read && !r.plan.Logprobs.Hide {
+		like.learn(doc, data, out, s)
+	}
+	r.tell(legs.LegBytes{Leg: legs.Decode, N: n}, out)
 }
 
 // forClient is a chunk as the client asked for it: usage was asked for by the gateway, and is taken out again for those who did not.

@@ -66,7 +66,7 @@ func TestOnlyTheFirstTokenIsCompared(t *testing.T) {
 		r.space.L = &r.mu
 		var s summary
 		for _, data := range c.chunks {
-			r.hearChunk(&s, []byte(data))
+			r.hearChunk(&s, new(alike), []byte(data))
 		}
 		got := 0
 		for _, it := range r.items {

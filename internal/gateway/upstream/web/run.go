@@ -18,11 +18,13 @@ type Run struct {
 
 	mu       sync.Mutex
 	space    sync.Cond // on mu: held has shrunk, or over
-	items    []item    // not taken yet
-	ready    [][]byte  // of events that were taken
-	held     int       // bytes in items and ready
-	full     bool      // HeldFull was said
-	over     bool      // nobody waits for output
+	items    []item    // those from taken on were not taken yet
+	taken    int
+	slab     []byte   // where chunks are put; decode's goroutine's alone
+	ready    [][]byte // of events that were taken
+	held     int      // bytes in items and ready
+	full     bool     // HeldFull was said
+	over     bool     // nobody waits for output
 	end      Ending
 	spoke    bool      // decode sent content
 	handed   bool      // decode was asked
@@ -36,6 +38,9 @@ type Run struct {
 	report   Report
 	began    time.Time
 }
+
+// keptItems is the longest queue whose memory is kept.
+const keptItems = 64
 
 type item struct {
 	event legs.Event
@@ -103,7 +108,10 @@ func (r *Run) signal() {
 }
 
 // tell queues an event, and the bytes that it announces. It waits while too much of a stream is held.
-func (r *Run) tell(e legs.Event, bytes []byte) {
+func (r *Run) tell(e legs.Event, bytes []byte) { r.tellBoth(nil, e, bytes) }
+
+// tellBoth queues an event without bytes, if there is one, and then one with.
+func (r *Run) tellBoth(first, e legs.Event, bytes []byte) {
 	r.mu.Lock()
 	b, content := e.(legs.LegBytes)
 	content = content && b.Leg == legs.Decode
@@ -113,7 +121,13 @@ func (r *Run) tell(e legs.Event, bytes []byte) {
 	if content {
 		r.report.Bytes += int64(len(bytes))
 	}
-	r.items = append(r.items, item{e, bytes})
+	if first != nil {
+		r.queue(item{first, nil})
+		if u, ok := first.(legs.LegUsage); ok && content {
+			r.report.DecodePrompt, r.report.Completion = u.Prompt, max(u.Completion, r.report.Completion)
+		}
+	}
+	r.queue(item{e, bytes})
 	r.held += len(bytes)
 	cut := false
 	if content && b.N > 0 && !r.spoke {
@@ -123,7 +137,7 @@ func (r *Run) tell(e legs.Event, bytes []byte) {
 	if len(bytes) > 0 && r.plan.Stream && r.held > r.plan.Hold && !r.over {
 		if !r.full {
 			r.full = true
-			r.items = append(r.items, item{legs.HeldFull{}, nil})
+			r.queue(item{legs.HeldFull{}, nil})
 		}
 		r.mu.Unlock()
 		r.signal()
@@ -139,16 +153,41 @@ func (r *Run) tell(e legs.Event, bytes []byte) {
 	}
 }
 
+// queue appends an item. Under mu.
+func (r *Run) queue(it item) {
+	if r.taken > 0 && len(r.items) == cap(r.items) {
+		// What was taken makes room, before more is allocated.
+		n := copy(r.items, r.items[r.taken:])
+		clear(r.items[n:])
+		r.items, r.taken = r.items[:n], 0
+	}
+	r.items = append(r.items, it)
+}
+
+// slab is how much room for chunks is allocated at a time.
+const slab = 4 << 10
+
+// room is an empty slice for n bytes that a chunk of a stream may fill. For the goroutine of decode's leg alone.
+func (r *Run) room(n int) []byte {
+	if cap(r.slab)-len(r.slab) < n {
+		r.slab = make([]byte, 0, max(slab, n))
+	}
+	at := len(r.slab)
+	r.slab = r.slab[:at+n]
+	return r.slab[at : at : at+n]
+}
+
 // Next returns the next event, and waits for it until ctx is done. io.EOF is after the last one.
 func (r *Run) Next(ctx context.Context) (legs.Event, error) {
 	for {
 		r.mu.Lock()
-		if len(r.items) > 0 {
-			it := r.items[0]
-			if r.items[0] = (item{}); len(r.items) == 1 {
-				r.items = nil
-			} else {
-				r.items = r.items[1:]
+		if len(r.items) > r.taken {
+			it := r.items[r.taken]
+			r.items[r.taken] = item{}
+			if r.taken++; r.taken == len(r.items) {
+				if r.items, r.taken = r.items[:0], 0; cap(r.items) > keptItems {
+					r.items = nil
+				}
 			}
 			if len(it.bytes) > 0 {
 				r.ready = append(r.ready, it.bytes)
@@ -290,12 +329,12 @@ func (r *Run) Spoke() bool {
 func (r *Run) More() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.items) > 0
+	return len(r.items) > r.taken
 }
 
 // Ended reports whether nothing moves any more and nothing is left to be heard.
 func (r *Run) Ended() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.live == 0 && len(r.items) == 0
+	return r.live == 0 && len(r.items) == r.taken
 }
