@@ -5,9 +5,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,14 +24,25 @@ import (
 func main() {
 	only := flag.String("run", "", "regular expression of the mutants to run")
 	list := flag.Bool("list", false, "check that every patch applies, and run nothing")
+	resume := flag.String("resume", "", "keep results in this `FILE`, and do not run again what is in it: for a run in pieces")
+	table := flag.String("table", "", "write the results as a table in Markdown to this `FILE`")
+	most := flag.Duration("for", 0, "begin no mutant after this time; 0: run all")
 	flag.Parse()
-	if err := run(*only, *list); err != nil {
+	if err := run(*only, *list, *resume, *table, *most); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
 }
 
-func run(only string, list bool) error {
+// result of a mutant.
+type result struct {
+	Name string  `json:"mutant"`
+	File string  `json:"file"`
+	By   string  `json:"killed_by"` // "": it lives
+	Took float64 `json:"seconds"`
+}
+
+func run(only string, list bool, resume, table string, most time.Duration) error {
 	want, err := regexp.Compile(only)
 	if err != nil {
 		return err
@@ -39,43 +55,129 @@ func run(only string, list bool) error {
 	if err := copyModule(dir); err != nil {
 		return err
 	}
-	killed, total := 0, 0
+	before, err := results(resume)
+	if err != nil {
+		return err
+	}
+	var all []result
+	began, left := time.Now(), 0
 	for _, m := range mutants {
 		if !want.MatchString(m.name) {
 			continue
 		}
-		total++
 		undo, err := m.apply(dir)
 		if err != nil {
 			return err
 		}
-		if list {
-			undo()
-			continue
+		r, known := before[m.name]
+		switch {
+		case list:
+			all = append(all, r)
+		case known && r.By != "":
+			all = append(all, r)
+		case most > 0 && time.Since(began) > most:
+			left++
+		default:
+			if r, err = m.result(dir); err != nil {
+				undo()
+				return err
+			}
+			all = append(all, r)
+			if err := keep(resume, r); err != nil {
+				undo()
+				return err
+			}
 		}
-		began := time.Now()
-		by, err := m.test(dir)
 		undo()
-		if err != nil {
-			return err
-		}
-		took := time.Since(began).Round(100 * time.Millisecond)
-		if by == "" {
-			fmt.Printf("LIVES   %-44s %8s\n", m.name, took)
-			continue
-		}
-		killed++
-		fmt.Printf("killed  %-44s %8s  %s\n", m.name, took, by)
 	}
 	if list {
-		fmt.Printf("%d patches apply\n", total)
+		fmt.Printf("%d patches apply\n", len(all))
 		return nil
 	}
-	fmt.Printf("%d of %d killed\n", killed, total)
-	if killed < total {
-		return fmt.Errorf("%d mutants live", total-killed)
+	killed := 0
+	for _, r := range all {
+		if r.By != "" {
+			killed++
+		}
+	}
+	fmt.Printf("%d of %d killed\n", killed, len(all))
+	if table != "" {
+		if err := os.WriteFile(table, markdown(all), 0o644); err != nil {
+			return err
+		}
+	}
+	switch {
+	case killed < len(all):
+		return fmt.Errorf("%d mutants live", len(all)-killed)
+	case left > 0:
+		return fmt.Errorf("%d mutants are left for the next piece: run it again with -resume", left)
 	}
 	return nil
+}
+
+// result runs a mutant that was applied.
+func (m mutant) result(dir string) (result, error) {
+	began := time.Now()
+	by, err := m.test(dir)
+	if err != nil {
+		return result{}, err
+	}
+	r := result{m.name, m.file, by, math.Round(10*time.Since(began).Seconds()) / 10}
+	word := "killed"
+	if by == "" {
+		word = "LIVES "
+	}
+	fmt.Printf("%s  %-56s %7.1fs  %s\n", word, r.Name, r.Took, r.By)
+	return r, nil
+}
+
+// results reads what earlier pieces of a run kept.
+func results(path string) (map[string]result, error) {
+	all := map[string]result{}
+	b, err := os.ReadFile(path)
+	if path == "" || errors.Is(err, fs.ErrNotExist) {
+		return all, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for line := range bytes.Lines(b) {
+		var r result
+		if err := json.Unmarshal(line, &r); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		all[r.Name] = r
+	}
+	return all, nil
+}
+
+func keep(path string, r result) error {
+	if path == "" {
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	return errors.Join(json.NewEncoder(f).Encode(r), f.Close())
+}
+
+// markdown is the table that docs/mutants.md holds.
+func markdown(all []result) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# Mutants\n\nWhat `make mutants` printed last: each guard taken out of the real code, the test that saw it first, and the seconds from the patch to\nits failure, with building (a busy machine of 2 processors).\n\n| guard, and what was done to it | in | killed by | s |\n| --- | --- | --- | ---: |\n")
+	killed := 0
+	for _, r := range all {
+		by := "`" + r.By + "`"
+		if r.By == "" {
+			by = "**lives**"
+		} else {
+			killed++
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %.1f |\n", r.Name, r.File, strings.ReplaceAll(by, "|", "\\|"), r.Took)
+	}
+	fmt.Fprintf(&b, "\n%d of %d killed\n", killed, len(all))
+	return b.Bytes()
 }
 
 // copyModule copies what the tests of the mutants need: the module's files, of the working tree.
