@@ -14,6 +14,7 @@ func frames() []fault {
 	const (
 		lost    = "acknowledgement lost"
 		doubled = "acknowledgement doubled"
+		early   = "acknowledgement early"
 		status  = "status lost on the way"
 		handle  = "retry reusing a handle"
 		abort   = "abort lost"
@@ -31,6 +32,9 @@ func frames() []fault {
 	twice := func(kind string, data, out bool) node.Rule {
 		return node.Rule{Kind: kind, Data: data, Out: out, Times: 2}
 	}
+	before := func(kind, of string, data bool) node.Rule {
+		return node.Rule{Kind: of, Data: data, Out: true, Most: 1, Ahead: kind}
+	}
 	const data, control, out, in = true, false, true, false
 	all := []fault{
 		one(lost, "reserve", "decode's word that pages are reserved is lost", node.Decode, lose("reserved", control, out), refused, false, 0),
@@ -40,6 +44,10 @@ func frames() []fault {
 		one(lost, "settle", "prefill's word that its pages are back is lost", node.Prefill, lose("settled", control, out), served, true, 0),
 		one(lost, "stream", "decode's word that its pages are back is lost", node.Decode, lose("settled", control, out), served, false, 0),
 		one(lost, "manifest", "the marked end is lost", node.Decode, lose("end", data, in), refused, false, 0),
+		one(early, "reserve", "decode says that its pages are back as it gets them", node.Decode, before("settled", "reserved", control), refused, true, 0, "protocol"),
+		one(early, "seal", "decode says that it sealed before it has a page", node.Decode, before("sealed", "reserved", control), refused, true, 0, "protocol", "hold"),
+		one(early, "settle", "prefill says that its pages are back before it has said how it ended", node.Prefill, before("settled", "outcome", control), refused, true, 0, "protocol"),
+		one(early, "attach", "the marked end comes before prefill has attached", node.Prefill, before("end", "attach", data), refused, false, 0, "protocol"),
 		one(doubled, "reserve", "decode says twice that pages are reserved", node.Decode, twice("reserved", control, out), either, false, 0),
 		one(doubled, "attach", "prefill attaches twice", node.Prefill, twice("attach", data, out), either, true, 0),
 		one(doubled, "grant", "the grant comes twice", node.Prefill, twice("grant", data, in), either, false, 0),

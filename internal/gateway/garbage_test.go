@@ -47,7 +47,7 @@ func anything(rng *rand.Rand, a *fleettest.Attempt) {
 		case 2:
 			o.Computed++
 		default:
-			o.Verdict = verdict.Of(verdict.Code(2+rng.IntN(30)), verdict.Prefill, "no")
+			o.Verdict = verdict.Of(verdict.Code(2+rng.IntN(int(verdict.Internal)-1)), verdict.Prefill, "no")
 		}
 	}
 	n := 0

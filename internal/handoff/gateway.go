@@ -134,13 +134,17 @@ func (g Gateway) sealedSeen(e SealedSeen) (Gateway, Effects) {
 }
 
 func (g Gateway) prefillEnded(e PrefillEnded) (Gateway, Effects) {
+	first := g.PrefillAsked && g.Prefill.Code == verdict.None
+	if first {
+		g.Prefill.Code = e.Code // its last word, whatever it is worth: see legSettled
+	}
 	switch {
 	case g.Over():
 		return g, Effects{}
-	case !g.PrefillAsked || g.Prefill.Code != verdict.None || !e.Code.Known():
+	case !first || !e.Code.Known():
 		return g.end(verdict.ProtocolViolation, verdict.Legs)
 	}
-	g.Prefill.Code, g.Prefill.Tokens, g.Prefill.DigestOK = e.Code, e.Tokens, e.DigestOK
+	g.Prefill.Tokens, g.Prefill.DigestOK = e.Tokens, e.DigestOK
 	if e.Code != verdict.OK && !guard.Off(guard.Verdict) && !g.Sealed.Seen {
 		return g.end(e.Code, verdict.Prefill)
 	}
@@ -185,18 +189,21 @@ func (g Gateway) outputSeen(e OutputSeen) (Gateway, Effects) {
 }
 
 func (g Gateway) decodeEnded(e DecodeEnded) (Gateway, Effects) {
+	first := g.DecodeCode == verdict.None
+	if first {
+		g.DecodeCode = e.Code
+	}
 	switch {
 	case g.Over():
 		return g, Effects{}
-	case g.DecodeCode != verdict.None || !e.Code.Known():
+	case !first || !e.Code.Known():
 		return g.end(verdict.ProtocolViolation, verdict.Legs)
 	case e.Code != verdict.OK:
-		g.DecodeCode = e.Code
 		return g.end(e.Code, verdict.Decode)
 	case !g.Sealed.Seen: // served without a seal
 		return g.end(verdict.LegsDisagree, verdict.Legs)
 	}
-	g.DecodeCode, g.Completion = e.Code, e.Completion
+	g.Completion = e.Completion
 	if g.State == GatewayReleasing {
 		return g.finish(Effects{})
 	}
@@ -274,7 +281,15 @@ func (g Gateway) end(c verdict.Code, l verdict.Layer) (Gateway, Effects) {
 	return g.quiet(out)
 }
 
+// legSettled takes a leg's word that its pages are back. Before its last word on the attempt it cannot be true: it ends the attempt, or, once
+// that is over, counts for nothing, so that a leg is not taken for quiet while it works.
 func (g Gateway) legSettled(e LegSettled) (Gateway, Effects) {
+	if e.Leg == PrefillLeg && g.Prefill.Code == verdict.None || e.Leg == DecodeLeg && g.DecodeCode == verdict.None {
+		if g.Over() {
+			return g, Effects{}
+		}
+		return g.end(verdict.ProtocolViolation, verdict.Legs)
+	}
 	switch e.Leg {
 	case PrefillLeg:
 		g.PrefillSettled = true

@@ -520,6 +520,11 @@ func TestGatewayReleasesOnlyWhatBothLegsSay(t *testing.T) {
 			step(e)
 		}
 		step(DeadlinePassed{})
+		for _, leg := range []Who{PrefillLeg, DecodeLeg} { // too early to be true, unless the leg has spoken
+			step(LegSettled{leg})
+		}
+		step(PrefillEnded{Code: verdict.Deadline})
+		step(DecodeEnded{Code: verdict.Deadline})
 		step(LegSettled{PrefillLeg})
 		step(LegSettled{DecodeLeg})
 		if g.State != GatewayQuiet || len(l.verdicts) != 1 || l.count(Finish{}) != 1 {

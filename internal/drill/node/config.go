@@ -91,6 +91,7 @@ type Rule struct {
 	Most  int    `json:"most,omitzero"`  // frames that it acts on; 0: all
 	Claim int    `json:"claim,omitzero"` // facts: tokens that they say fit
 	Delay int    `json:"delay,omitzero"` // milliseconds that the frame, and what is behind it, waits
+	Ahead string `json:"ahead,omitzero"` // a kind of frame of the same attempt that goes before it: an acknowledgement that comes too early
 }
 
 // Reply of a node.

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sluicekv/sluice/internal/attempt"
 	"github.com/sluicekv/sluice/internal/capacity"
 	"github.com/sluicekv/sluice/internal/wire"
 )
@@ -50,10 +51,35 @@ func (r *frames) filter(m wire.Medium, out bool, f wire.Frame) []wire.Frame {
 		if facts, ok := f.(wire.Facts); ok && rule.Claim > 0 {
 			return []wire.Frame{claim(facts, rule.Claim)}
 		}
+		if early := ahead(rule.Ahead, f); early != nil {
+			return []wire.Frame{early, f}
+		}
 		return slices.Repeat([]wire.Frame{f}, rule.Times)
 	}
 	r.mu.Unlock()
 	return []wire.Frame{f}
+}
+
+// ahead makes a frame of a kind for the attempt of f; nil: there is none.
+func ahead(kind string, f wire.Frame) wire.Frame {
+	var id attempt.ID
+	switch f := f.(type) {
+	case wire.Reserved:
+		id = f.Attempt
+	case wire.Outcome:
+		id = f.Attempt
+	case wire.Attach:
+		id = f.Attempt
+	}
+	switch kind {
+	case "settled":
+		return wire.Settled{Attempt: id}
+	case "sealed":
+		return wire.Sealed{Attempt: id, Tokens: 1, Written: 1}
+	case "end":
+		return wire.End{Attempt: id}
+	}
+	return nil
 }
 
 // claim makes a worker's facts say that so many tokens fit.

@@ -69,12 +69,16 @@ func (g Gateway[N]) Step(on Guard, e Event[N]) (Gateway[N], Asks, error) {
 			asks = g.reconcile(on)
 		}
 	case PrefillEnded:
+		first := g.PrefillAsked && g.PrefillCode == None
+		if first {
+			g.PrefillCode = e.Code
+		}
 		switch {
 		case over:
-		case !g.PrefillAsked || g.PrefillCode != None || !e.Code.known():
+		case !first || !e.Code.known():
 			asks = g.end(on, ProtocolViolation)
 		default:
-			g.PrefillCode, g.PrefillTokens, g.PrefillDigest = e.Code, e.A, e.C != 0
+			g.PrefillTokens, g.PrefillDigest = e.A, e.C != 0
 			if e.Code != OK && !g.SealSeen && on.Has(GuardVerdict) {
 				asks = g.end(on, e.Code)
 			} else {
@@ -96,17 +100,20 @@ func (g Gateway[N]) Step(on Guard, e Event[N]) (Gateway[N], Asks, error) {
 			}
 		}
 	case DecodeEnded:
+		first := g.DecodeCode == None
+		if first {
+			g.DecodeCode = e.Code
+		}
 		switch {
 		case over:
-		case g.DecodeCode != None || !e.Code.known():
+		case !first || !e.Code.known():
 			asks = g.end(on, ProtocolViolation)
 		case e.Code != OK:
-			g.DecodeCode = e.Code
 			asks = g.end(on, e.Code)
 		case !g.SealSeen:
 			asks = g.end(on, LegsDisagree)
 		default:
-			g.DecodeCode, g.Completion = e.Code, e.A
+			g.Completion = e.A
 			if g.State == Releasing {
 				asks = g.finish(on)
 			}
@@ -141,10 +148,17 @@ func (g Gateway[N]) Step(on Guard, e Event[N]) (Gateway[N], Asks, error) {
 			asks = g.end(on, PeerLost)
 		}
 	case LegSettled:
-		g.PrefillSettled = g.PrefillSettled || e.A == PrefillLeg
-		g.DecodeSettled = g.DecodeSettled || e.A == DecodeLeg
-		if over {
-			asks = g.quiet(on)
+		early := e.A == PrefillLeg && g.PrefillCode == None || e.A == DecodeLeg && g.DecodeCode == None
+		switch {
+		case early && on.Has(GuardLastWord) && over:
+		case early && on.Has(GuardLastWord):
+			asks = g.end(on, ProtocolViolation)
+		default:
+			g.PrefillSettled = g.PrefillSettled || e.A == PrefillLeg
+			g.DecodeSettled = g.DecodeSettled || e.A == DecodeLeg
+			if over {
+				asks = g.quiet(on)
+			}
 		}
 	case GivenUp:
 		ok = over && g.State != Quiet

@@ -86,6 +86,7 @@ type threeState struct {
 	DCut, PCut   uint8 // the control link: 1 ended, and bits 1, 2: the gateway, the worker has heard
 	DataCut      bool
 	Left         bool // a byte went to the client
+	Hasty        bool // an acknowledgement came that nobody had sent
 }
 
 // Init implements check.System.
@@ -156,6 +157,21 @@ func (w ThreeEnds) Next(s threeState, yield func(check.Act, threeState, error)) 
 	}
 	if w.Faults.Has(FaultLinkLost) {
 		w.cuts(&s, do, ev)
+	}
+	if w.Faults.Has(FaultAckEarly) && !s.Hasty && s.G.State != Quiet {
+		hasty := func(name string, leg uint8) {
+			do("the gateway hears that "+name+"'s pages are back, which nobody said", func(t *three) {
+				t.s.Hasty = true
+				t.gateway(ev(LegSettled, leg, None))
+			})
+		}
+		// Between a leg's last word and the end of its fencing nobody could tell: that is its pool's own affair, and its gate is shut.
+		if s.DCut == 0 && !s.D.Over() {
+			hasty("decode", DecodeLeg)
+		}
+		if s.PCut == 0 && !s.P.Over() {
+			hasty("prefill", PrefillLeg)
+		}
 	}
 }
 

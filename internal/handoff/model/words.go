@@ -42,6 +42,7 @@ const (
 	GuardRecompute   // what was given up is computed again from the request's own tokens
 	GuardWipe        // pages of a retracted reply are fenced before they are another's
 	GuardResume      // a reply goes on where it was: what the client has is not sent again
+	GuardLastWord    // a leg's word that its pages are back counts only after its last word on the attempt
 	GuardRest        // after a mismatch the pair rests until the transfer is over, and nobody aborts
 	numGuards        = iota
 )
@@ -51,7 +52,7 @@ const AllGuards Guard = 1<<numGuards - 1
 
 var guardNames = [numGuards]string{"verdict", "gate", "mac", "count", "tag", "zero", "pin", "fence", "hold", "echo", "swallow", "settle",
 	"boot", "one-grant", "new-attempt", "refcount", "pin-at-once", "scope", "all-chunks", "all-ranks", "source-hold", "seal-mac", "revoke",
-	"verify-once", "revoke-first", "quarantine", "recompute", "wipe", "resume", "rest"}
+	"verify-once", "revoke-first", "quarantine", "recompute", "wipe", "resume", "last-word", "rest"}
 
 func (g Guard) String() string { return names(uint32(g), guardNames[:]) }
 

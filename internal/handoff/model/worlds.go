@@ -63,8 +63,8 @@ func Worlds() []World {
 		},
 		{
 			Name: "three ends", About: "one attempt at gateway, decode and prefill: what is held, let go, swallowed and waited for",
-			Faults: FaultReject | FaultLinkLost,
-			Guards: GuardVerdict | GuardHold | GuardSwallow | GuardSettle,
+			Faults: FaultReject | FaultLinkLost | FaultAckEarly,
+			Guards: GuardVerdict | GuardHold | GuardSwallow | GuardSettle | GuardLastWord,
 			explore: func(s Setting) Outcome {
 				return run[threeState](ThreeEnds{On: AllGuards &^ s.Without, Faults: s.Faults})
 			},

@@ -71,6 +71,7 @@ var table = []expected{
 	{world: "three ends", without: GuardHold, broken: "before prefill has said", story: "gateway_hold"},
 	{world: "three ends", without: GuardSwallow, broken: "after the attempt was refused", story: "gateway_swallow"},
 	{world: "three ends", without: GuardSettle, broken: "still holds pages", story: "gateway_settle"},
+	{world: "three ends", without: GuardLastWord, faults: FaultAckEarly, broken: "still holds pages", story: "gateway_last_word"},
 	{world: "three ends", without: GuardVerdict, faults: everyFault}, // the hold stands behind it
 	{world: "three ends, decode deaf", faults: everyFault},
 	{world: "three ends, decode deaf", without: GuardHold | GuardVerdict, faults: FaultReject, broken: "prefill", story: "gateway_deaf"},

@@ -291,7 +291,7 @@ func (l *life) gateway(on model.Guard, e *trace.Event) string {
 	if why := follow(e, &g.chain, uint8(next.State), next.State, model.DigestGateway(&next)); why != "" {
 		return why
 	}
-	if why := l.gatewayMay(e); why != "" {
+	if why := l.gatewayMay(next, e); why != "" {
 		return why
 	}
 	g.m = next
@@ -299,16 +299,16 @@ func (l *life) gateway(on model.Guard, e *trace.Event) string {
 	return ""
 }
 
-// gatewayMay compares what the gateway heard with what the legs said, as far as the trace holds them.
-func (l *life) gatewayMay(e *trace.Event) string {
-	d, p := &l.d, &l.p
+// gatewayMay compares what the gateway heard, and believed, with what the legs said, as far as the trace holds them.
+func (l *life) gatewayMay(next model.Gateway[uint32], e *trace.Event) string {
+	d, p, was := &l.d, &l.p, &l.g.m
 	switch e.Step {
 	case trace.ReservedSeen:
 		if d.open && e.A != d.m.Reserved {
 			return fmt.Sprintf("decode has reserved %d pages", d.m.Reserved)
 		}
 	case trace.SealedSeen:
-		if d.open && (!d.sealed || e.A != d.m.Planned || e.B != d.m.Written+d.m.Held) {
+		if d.open && next.SealSeen && !was.SealSeen && (!d.sealed || e.A != d.m.Planned || e.B != d.m.Written+d.m.Held) {
 			return "decode has not said so of its seal"
 		}
 	case trace.OutputSeen:
@@ -324,7 +324,8 @@ func (l *life) gatewayMay(e *trace.Event) string {
 			return fmt.Sprintf("prefill has ended with code %d after %d tokens", p.ended, p.computed)
 		}
 	case trace.LegSettled:
-		if e.A == model.DecodeLeg && d.open && d.m.State != model.Settled || e.A == model.PrefillLeg && p.open && p.m.State != model.Done {
+		if next.DecodeSettled && !was.DecodeSettled && d.open && d.m.State != model.Settled ||
+			next.PrefillSettled && !was.PrefillSettled && p.open && p.m.State != model.Done {
 			return "the leg is not settled"
 		}
 	}
