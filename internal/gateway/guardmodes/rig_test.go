@@ -67,6 +67,17 @@ func newRig(t *testing.T, o fake.Options, guards map[string]gateway.Mode, change
 	return &rig{t, p, g}
 }
 
+// all guards in a mode, but those that can be off.
+func all(mode gateway.Mode) map[string]gateway.Mode {
+	m := map[string]gateway.Mode{}
+	for _, g := range gateway.Guards() {
+		if g != "first-token" && g != "plausibility" {
+			m[g] = mode
+		}
+	}
+	return m
+}
+
 type reply struct {
 	status int
 	body   string

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"net"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,7 +17,7 @@ import (
 
 // judge says what a handle is: ours only if it is whole, of this attempt, from the worker that was asked, for as many tokens as
 // that worker says it computed, and never seen before.
-func (g *Engine) judge(a web.Asked, answer *jsonedit.Doc, h jsonedit.Value) legs.Handle {
+func (g *Engine) judge(a web.Asked, answer *jsonedit.Doc, h jsonedit.Value, age time.Duration) legs.Handle {
 	foreign := func(why string) legs.Handle { return legs.Handle{State: legs.Foreign, Why: why} }
 	if h.Kind() != jsonedit.Object {
 		return legs.Handle{}
@@ -28,6 +27,9 @@ func (g *Engine) judge(a web.Asked, answer *jsonedit.Doc, h jsonedit.Value) legs
 	}
 	if on, _ := h.Get("do_remote_decode").Bool(); on {
 		return foreign("do_remote_decode is true")
+	}
+	if a.Lease > 0 && age > a.Lease {
+		return legs.Handle{State: legs.Stale, Why: "prefill's answer took too long to arrive"}
 	}
 	engine, ok := h.Get("remote_engine_id").Text()
 	if !ok || len(engine) == 0 {
@@ -58,7 +60,7 @@ func (g *Engine) judge(a web.Asked, answer *jsonedit.Doc, h jsonedit.Value) legs
 			return foreign("remote_request_id is not a name")
 		}
 		// Engines make their own id from the one that they were given. One that was made here, and is not this attempt's, is another's.
-		if ours := minted.Find(text); ours != nil && string(ours) != a.ID {
+		if web.OfAnother(string(text), a.ID) {
 			return legs.Handle{State: legs.Stale, Why: "remote_request_id is another attempt's"}
 		}
 		if !g.used.first(engine, text) {
@@ -73,9 +75,6 @@ func (g *Engine) judge(a web.Asked, answer *jsonedit.Doc, h jsonedit.Value) legs
 	}
 	return legs.Handle{State: legs.Ours}
 }
-
-// minted finds an id that the gateway made (web.Asked.ID).
-var minted = regexp.MustCompile(`slc-[0-9a-f]{32}`)
 
 // blocksOf counts the blocks of the longest group: lists of lists, or one list on older versions.
 func blocksOf(v jsonedit.Value) (n int, ok bool) {

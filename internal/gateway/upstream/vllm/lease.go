@@ -58,5 +58,5 @@ func stir(ctx context.Context, a web.Asked) {
 func fresh() string {
 	var b [16]byte
 	rand.Read(b[:])
-	return "slc-" + hex.EncodeToString(b[:])
+	return web.NewID(hex.EncodeToString(b[:]))
 }

@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"net"
 	"strconv"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -53,9 +54,9 @@ func (g *Engine) Nixl(a web.Asked) web.Plan {
 	p.Row, p.Logprobs, p.Kept = legs.VLLMNixl, logprobs(a), kept(a)
 	p.Prefill = a.Call(a.Pair.Prefill, one(a, askNixl).Body())
 	decode := func() *jsonedit.Edit { return forDecode(a, p.Logprobs) }
-	p.Hand = func(answer *jsonedit.Doc) (legs.Handle, *web.Call) {
+	p.Hand = func(answer *jsonedit.Doc, age time.Duration) (legs.Handle, *web.Call) {
 		params := answer.Get("kv_transfer_params")
-		h := g.judge(a, answer, params)
+		h := g.judge(a, answer, params, age)
 		if h.State != legs.Ours {
 			return h, nil
 		}
@@ -95,7 +96,7 @@ func (g *Engine) Mooncake(a web.Asked) web.Plan {
 	}
 	p.Prefill = a.Call(a.Pair.Prefill, prefill.Body(), rank...)
 	p.Decode = a.Call(a.Pair.Decode, forDecode(a, p.Logprobs).Set("kv_transfer_params", read).Body())
-	p.Hand = func(answer *jsonedit.Doc) (legs.Handle, *web.Call) {
+	p.Hand = func(answer *jsonedit.Doc, _ time.Duration) (legs.Handle, *web.Call) {
 		// The id was minted here. Prefill has nothing to add; one that names another transfer has done another's.
 		params := answer.Get("kv_transfer_params")
 		if params.Kind() == jsonedit.Object {

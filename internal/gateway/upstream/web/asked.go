@@ -30,7 +30,7 @@ type Asked struct {
 
 // Plan begins a plan with what is the same on every engine.
 func (a Asked) Plan() Plan {
-	return Plan{Stream: a.Stream, Usage: a.Usage, Every: a.Every, Most: a.Most, Hold: a.Hold, Whole: a.Whole, Lease: a.Lease}
+	return Plan{ID: a.ID, Stream: a.Stream, Usage: a.Usage, Every: a.Every, Most: a.Most, Hold: a.Hold, Whole: a.Whole, Lease: a.Lease}
 }
 
 // Edit begins a leg's body.

@@ -81,7 +81,7 @@ func (r *Run) broke(bytes []byte, format string, args ...any) {
 // hearWhole takes a reply that is no stream.
 func (r *Run) hearWhole(body []byte) {
 	doc, bad := jsonedit.Read(body, nil)
-	s := summary{most: r.plan.Most}
+	s := summary{most: r.plan.Most, ours: r.plan.ID}
 	out, content := body, 0
 	switch {
 	case bad != nil:
@@ -169,7 +169,7 @@ var doneEvent = []byte("data: [DONE]\n\n")
 // readStream takes a streamed reply, chunk by chunk. The error is of the connection.
 func (r *Run) readStream(body io.Reader) error {
 	in := sse.NewReader(body, maxEvent)
-	s := summary{most: r.plan.Most}
+	s := summary{most: r.plan.Most, ours: r.plan.ID}
 	var like alike
 	for first := true; ; first = false {
 		e, err := in.Next()

@@ -43,6 +43,7 @@ func (r *Run) askPrefill() (decode *Call) {
 		return nil
 	}
 	defer resp.Body.Close()
+	answered := time.Now()
 	body, err := readWhole(resp, r.plan.Whole)
 	switch {
 	case err != nil:
@@ -60,7 +61,7 @@ func (r *Run) askPrefill() (decode *Call) {
 	if v, is := errorUnder200(legs.Prefill, doc); is {
 		return no(legs.LegBroke{Leg: legs.Prefill, Verdict: v})
 	}
-	s := summary{most: 1}
+	s := summary{most: 1, ours: r.plan.ID}
 	if why := s.add(doc, false); why != "" {
 		return no(legs.LegBroke{Leg: legs.Prefill, Verdict: verdict.Of(verdict.ProtocolViolation, verdict.Prefill, "prefill's answer %s", why)})
 	}
@@ -79,7 +80,7 @@ func (r *Run) askPrefill() (decode *Call) {
 	r.hearTop(legs.Prefill, doc, false, s.completion)
 	if r.plan.Hand != nil {
 		var h legs.Handle
-		h, decode = r.plan.Hand(doc)
+		h, decode = r.plan.Hand(doc, time.Since(answered))
 		if h.State != legs.Missing {
 			r.tell(legs.LegHandle{Leg: legs.Prefill, Handle: h}, nil)
 		}

@@ -3,6 +3,7 @@ package web
 import (
 	"bytes"
 	"slices"
+	"strings"
 
 	"github.com/sluicekv/sluice/internal/gateway/legs"
 	"github.com/sluicekv/sluice/internal/jsonedit"
@@ -10,7 +11,8 @@ import (
 
 // summary is what the bodies of one reply said so far.
 type summary struct {
-	most               int // choices that were asked for; 0: not known
+	ours               string // the id that the engines were given for this attempt
+	most               int    // choices that were asked for; 0: not known
 	id, model          string
 	begun              bool
 	prompt, completion int // -1: not said
@@ -26,6 +28,19 @@ type choice struct {
 	ended  bool
 }
 
+// minted begins the ids that the gateway gives requests at engines (Asked.ID), which make their own ids from them.
+const minted = "slc-"
+
+// NewID is the id of an attempt's request at the engines.
+func NewID(attempt string) string { return minted + attempt }
+
+// OfAnother reports whether a name that an engine gave holds an id that was minted here, and not the one that it should. A name without
+// any says nothing.
+func OfAnother(name, ours string) bool {
+	i := strings.Index(name, minted)
+	return i >= 0 && ours != "" && !strings.HasPrefix(name[i:], ours)
+}
+
 // maxChoices of one reply.
 const maxChoices = 1 << 10
 
@@ -37,6 +52,9 @@ func (s *summary) add(doc *jsonedit.Doc, chunk bool) string {
 		s.id = string(id)
 		model, _ := doc.Get("model").Text()
 		s.model = string(model)
+		if OfAnother(s.id, s.ours) {
+			return "is to another attempt's request"
+		}
 	} else if id, _ := doc.Get("id").Text(); string(id) != s.id {
 		return "has another id than the reply's before"
 	}

@@ -78,6 +78,7 @@ func (s *sender) Close() error { return nil }
 // Plan of an attempt.
 type Plan struct {
 	Row      legs.Engine
+	ID       string   // of the request at the engines: their answers may not be to another
 	Stream   bool     // decode's reply is a stream
 	Usage    bool     // the client asked for usage at the end of a stream
 	Every    bool     // the client asked for usage in every chunk
@@ -87,7 +88,8 @@ type Plan struct {
 	Decode   *Call    // nil: Hand makes it
 	// Hand reads what a good answer of prefill hands over, and makes decode's call with it; nil where both legs run at once and
 	// nothing is handed over. A nil call ends the attempt there: the handle's state says why.
-	Hand func(answer *jsonedit.Doc) (legs.Handle, *Call)
+	// age is how long ago the answer began, at least: what is handed over does not live for ever.
+	Hand func(answer *jsonedit.Doc, age time.Duration) (legs.Handle, *Call)
 	// Alone makes decode's call without what prefill should have handed over, where a guard that only observes lets the reply go
 	// on; nil: it does not.
 	Alone func() *Call

@@ -1,0 +1,106 @@
+package vllm
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluicekv/sluice/internal/capacity"
+	"github.com/sluicekv/sluice/internal/fleet/foreign"
+	"github.com/sluicekv/sluice/internal/gateway/legs"
+	"github.com/sluicekv/sluice/internal/gateway/upstream/web"
+	"github.com/sluicekv/sluice/internal/jsonedit"
+)
+
+const attemptID = "slc-00112233445566778899aabbccddeeff"
+
+// handle as vLLM 0.32 gives it out.
+const handle = `{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[4,5,6]],"remote_engine_id":"8a911c63-5675-42bc-af3c-bcac35e210f7",` +
+	`"remote_request_id":"chatcmpl-` + attemptID + `-b7b5b9cd","remote_host":"127.0.0.1","remote_port":15600,"tp_size":1,"dcp_size":1,"pp_size":1,` +
+	`"remote_num_tokens":91,"remote_blocks_expiry_time":null,"transfer_mode":"pull","remote_prefill_cached_tokens":0}`
+
+func asked(t testing.TB, w foreign.Worker) web.Asked {
+	t.Helper()
+	w.URL = &url.URL{Scheme: "http", Host: "127.0.0.1:1"}
+	w.Role, w.PoolTokens, w.Context = capacity.Prefill, 4096, 4096
+	d := foreign.Worker{Role: capacity.Decode, URL: &url.URL{Scheme: "http", Host: "127.0.0.1:2"}, PoolTokens: 4096, Context: 4096, PageSize: w.PageSize}
+	f, err := foreign.New(foreign.Config{Engine: foreign.VLLMNixl, Workers: []foreign.Worker{w, d}, Every: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, v := f.Pick(foreign.Need{Tokens: 1})
+	if !v.IsZero() {
+		t.Fatal(v)
+	}
+	return web.Asked{ID: attemptID, Pair: pair, Lease: 20 * time.Second}
+}
+
+// Each clause that a handle must meet, broken alone.
+func TestHandleIsOursOnlyWhole(t *testing.T) {
+	for name, c := range map[string]struct {
+		old, new string
+		worker   foreign.Worker
+		age      time.Duration
+		state    legs.HandleState
+		why      string
+	}{
+		"as it was given":               {state: legs.Ours},
+		"no longer young":               {age: 21 * time.Second, state: legs.Stale, why: "too long"},
+		"still young":                   {age: 19 * time.Second, state: legs.Ours},
+		"expired by its own word":       {old: `"remote_blocks_expiry_time":null`, new: `"remote_blocks_expiry_time":1700000000.5`, state: legs.Stale, why: "expiry"},
+		"another attempt's":             {old: "ccddeeff-", new: "ccddee00-", state: legs.Stale, why: "another attempt"},
+		"no object":                     {old: handle, new: `[]`, state: legs.Missing},
+		"null":                          {old: handle, new: `null`, state: legs.Missing},
+		"empty":                         {old: handle, new: `{}`, state: legs.Foreign, why: "remote_engine_id"},
+		"not to be read":                {old: `"do_remote_prefill":true`, new: `"do_remote_prefill":false`, state: legs.Foreign, why: "do_remote_prefill"},
+		"a text for true":               {old: `"do_remote_prefill":true`, new: `"do_remote_prefill":"true"`, state: legs.Foreign, why: "do_remote_prefill"},
+		"to be decoded remotely":        {old: `"do_remote_decode":false`, new: `"do_remote_decode":true`, state: legs.Foreign, why: "do_remote_decode"},
+		"no engine":                     {old: `"remote_engine_id":"8a911c63-5675-42bc-af3c-bcac35e210f7"`, new: `"remote_engine_id":null`, state: legs.Foreign, why: "engine"},
+		"no blocks":                     {old: `[[4,5,6]]`, new: `[[]]`, state: legs.Foreign, why: "blocks"},
+		"blocks that are none":          {old: `[[4,5,6]]`, new: `[[4,-5,6]]`, state: legs.Foreign, why: "blocks"},
+		"blocks in two shapes":          {old: `[[4,5,6]]`, new: `[4,[5,6]]`, state: legs.Foreign, why: "blocks"},
+		"another count":                 {old: `"remote_num_tokens":91`, new: `"remote_num_tokens":90`, state: legs.Foreign, why: "remote_num_tokens"},
+		"a count that is no number":     {old: `"remote_num_tokens":91`, new: `"remote_num_tokens":"91"`, state: legs.Foreign, why: "remote_num_tokens"},
+		"another host":                  {old: "127.0.0.1", new: "192.0.2.9", state: legs.Foreign, why: "remote_host"},
+		"no host":                       {old: `"remote_host":"127.0.0.1",`, new: ``, state: legs.Foreign, why: "remote_host"},
+		"a host beside the known one":   {old: `"tp_size":1`, new: `"remote_host_ip":"192.0.2.9"`, state: legs.Foreign, why: "remote_host_ip"},
+		"another port than the pinned":  {worker: foreign.Worker{KVPort: 15601}, state: legs.Foreign, why: "remote_port"},
+		"a port that is none":           {old: "15600", new: "0", state: legs.Foreign, why: "remote_port"},
+		"a pinned host":                 {old: "127.0.0.1", new: "kv-7.internal", worker: foreign.Worker{KVHosts: []string{"KV-7.internal"}}, state: legs.Ours},
+		"another than the pinned hosts": {worker: foreign.Worker{KVHosts: []string{"kv-7.internal"}}, state: legs.Foreign, why: "remote_host"},
+		"too few blocks for the count":  {worker: foreign.Worker{PageSize: 16}, state: legs.Foreign, why: "too few"},
+	} {
+		a := asked(t, c.worker)
+		h := handle
+		if c.old != "" {
+			h = strings.Replace(handle, c.old, c.new, 1)
+			if h == handle {
+				t.Fatalf("%s: nothing was replaced", name)
+			}
+		}
+		doc, no := jsonedit.Read(fmt.Appendf(nil, `{"usage":{"prompt_tokens":91},"kv_transfer_params":%s}`, h), nil)
+		if no != nil {
+			t.Fatal(no)
+		}
+		got := new(Engine).judge(a, doc, doc.Get("kv_transfer_params"), c.age)
+		if got.State != c.state || !strings.Contains(got.Why, c.why) || strings.Contains(got.Why, "192.0.2.9") {
+			t.Errorf("%s: %v %q", name, got.State, got.Why)
+		}
+	}
+}
+
+// A handle is good once, whatever attempt shows it again.
+func TestHandleIsGoodOnce(t *testing.T) {
+	a := asked(t, foreign.Worker{})
+	h := strings.Replace(handle, attemptID, "a-name-of-the-engines-own", 1)
+	doc, _ := jsonedit.Read(fmt.Appendf(nil, `{"usage":{"prompt_tokens":91},"kv_transfer_params":%s}`, h), nil)
+	g := new(Engine)
+	if got := g.judge(a, doc, doc.Get("kv_transfer_params"), 0); got.State != legs.Ours {
+		t.Fatal(got)
+	}
+	if got := g.judge(a, doc, doc.Get("kv_transfer_params"), 0); got.State != legs.Stale || got.Why != "it was used before" {
+		t.Error(got)
+	}
+}
