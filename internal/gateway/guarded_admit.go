@@ -49,7 +49,7 @@ func (x *walk) admitGuarded(ctx context.Context) (tokens int, v verdict.Verdict)
 	}
 	m := bounds(x.guarded.doc)
 	output := int(x.asked.maxTokens)
-	fits := func(n int) bool { return n <= w.Prompt && n+max(output, 1)-1 <= w.Limit.Tokens }
+	fits := func(n int) bool { return n <= w.Prompt && n+max(output, 1)-1 <= w.Sequence.Tokens }
 	exact := m.least > 0
 	if !exact && m.most >= 0 && !fits(m.most) {
 		counted, known := gm.count.ask(ctx, x.model.served, w, x.guarded.doc, x.endpoint)
@@ -82,7 +82,7 @@ func (x *walk) admitGuarded(ctx context.Context) (tokens int, v verdict.Verdict)
 	case exact && m.least > w.Prompt:
 		v = verdict.TooLong(verdict.Admission, m.least, 0, false, limit.Tokens, limit.Setter)
 	case exact:
-		v = verdict.TooLong(verdict.Admission, m.least, output, false, limit.Tokens, limit.Setter)
+		v = verdict.TooLong(verdict.Admission, m.least, output, false, w.Sequence.Tokens, w.Sequence.Setter)
 	case m.least > w.Prompt:
 		v = verdict.TooLong(verdict.Admission, m.least, 0, true, w.Prompt, limit.Setter)
 	case m.least > 0 || gm.cfg.Uncounted || gm.row.Legs() == 1:

@@ -107,7 +107,7 @@ func (x *walk) runGuarded() {
 		if retry {
 			var none verdict.Verdict
 			a, b := pair.Names()
-			if pair, none = x.model.guarded.fleet.Pick(x.needGuarded([2]string{a, b})); none.IsZero() && pair.Limit.Tokens >= x.needGuarded([2]string{}).Tokens {
+			if pair, none = x.model.guarded.fleet.Pick(x.needGuarded([2]string{a, b})); none.IsZero() && pair.Holds(x.needGuarded([2]string{})) {
 				x.g.metrics.retries.Inc()
 				x.begin()
 				continue
@@ -122,7 +122,7 @@ func (x *walk) runGuarded() {
 
 func (x *walk) needGuarded(not [2]string) foreign.Need {
 	out := max(int(x.asked.maxTokens), 1)
-	return foreign.Need{Tokens: x.guarded.tokens + out - 1, Load: x.guarded.tokens + out, Not: not}
+	return foreign.Need{Tokens: x.guarded.tokens + out - 1, Prompt: x.guarded.tokens, Load: x.guarded.tokens + out, Not: not}
 }
 
 // restWait is how long a request waits for pairs that rest until their transfer is provably over: mostly that is a moment.

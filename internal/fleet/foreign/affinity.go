@@ -1,6 +1,10 @@
 package foreign
 
-import "math/rand/v2"
+import (
+	"math/rand/v2"
+
+	"github.com/sluicekv/sluice/internal/capacity"
+)
 
 // Near is where a request's beginning may lie in a cache: keys of what it begins with, the longest first, and of its session. Keys are
 // made with the scope of its tenant and a secret of this process (gateway/affinity.go): what one tenant sent says nothing about where
@@ -88,7 +92,14 @@ func (c *chooser) near() (Pair, bool) {
 
 // fits reports whether a worker that was remembered may still be chosen.
 func (c *chooser) fits(n *Node) bool {
-	return n != nil && n.heir == nil && n.usable() && n.limit.Tokens >= c.need.Tokens && c.open(n)
+	if n == nil {
+		return false
+	}
+	holds := c.need.Tokens
+	if n.Role == capacity.Prefill {
+		holds = c.need.prompt()
+	}
+	return n.heir == nil && n.usable() && n.limit.Tokens >= holds && c.open(n)
 }
 
 // light reports whether a worker has not much more in flight than another one: a cache is worth a little, and not a queue.

@@ -14,8 +14,9 @@ import (
 // Pair is the workers of one attempt; Prefill is nil where one leg does all. Done must be called once when the attempt is quiet.
 type Pair struct {
 	Prefill, Decode *Node
-	Limit           capacity.Limit
-	Prompt          int // longest prompt that fits, in tokens
+	Limit           capacity.Limit // of what both hold
+	Prompt          int            // longest prompt that fits, in tokens
+	Sequence        capacity.Limit // of a prompt and its reply: prefill never holds the reply
 	Assumed         bool
 	tokens          int
 }
@@ -173,15 +174,33 @@ func (f *Fleet) measured(p Pair) Pair {
 		p.Prompt = min(p.Prompt, p.Prefill.longest)
 	}
 	p.Prompt = min(p.Prompt, p.Limit.Tokens)
+	p.Sequence = p.Decode.limit
+	// Both legs of SGLang get the client's own bound on the reply, and prefill's front holds the sum against its context.
+	if p.Prefill != nil && f.cfg.Engine == SGLang && p.Prefill.facts.Context > 0 && p.Prefill.facts.Context < p.Sequence.Tokens {
+		p.Sequence = capacity.Limit{Tokens: p.Prefill.facts.Context, Setter: "the context of prefill " + p.Prefill.Name, Node: p.Prefill.Name}
+	}
 	return p
+}
+
+// Holds reports whether an attempt fits a pair.
+func (p Pair) Holds(n Need) bool {
+	return p.Sequence.Tokens >= n.Tokens && p.Limit.Tokens >= n.prompt()
 }
 
 // Need is what an attempt needs of a pair.
 type Need struct {
-	Tokens int // prompt and reply; a pair with a lower limit is chosen only if there is none that fits
+	Tokens int // prompt and reply, which decode must hold; a pair with a lower limit is chosen only if there is none that fits
+	Prompt int // of them the prompt, which prefill must hold; 0: all
 	Load   int
 	Not    [2]string // the pair of the attempt before
 	Near   Near      // where what it begins with may be cached
+}
+
+func (n Need) prompt() int {
+	if n.Prompt == 0 {
+		return n.Tokens
+	}
+	return n.Prompt
 }
 
 // tries is how many workers are drawn before all are looked at.
@@ -204,7 +223,7 @@ func (f *Fleet) Pick(n Need) (Pair, verdict.Verdict) {
 	}
 	if !ok && !c.full {
 		// Nothing fits: admission then says the limit, the widest there is.
-		if w := t.wide; w.Decode != nil && w.Limit.Tokens < n.Tokens && w.key() != n.Not {
+		if w := t.wide; w.Decode != nil && !w.Holds(n) && w.key() != n.Not {
 			p, ok = w, true
 		}
 	}
@@ -285,7 +304,7 @@ func (c *chooser) free(p, d *Node) bool {
 }
 
 func (c *chooser) prefills(d *Node) []*Node {
-	return fitting(c.t.mates[d.class].prefills, c.need.Tokens)
+	return fitting(c.t.mates[d.class].prefills, c.need.prompt())
 }
 
 // drawn draws pairs until one may serve.

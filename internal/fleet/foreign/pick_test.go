@@ -265,3 +265,57 @@ func BenchmarkPick(b *testing.B) {
 		})
 	}
 }
+
+// Prefill holds the prompt alone: a long reply needs room at decode, and a prefill whose pool is smaller than both together is good enough.
+func TestAReplyNeedsNoRoomAtPrefill(t *testing.T) {
+	small := func(i int, w *Worker) {
+		if w.Role == capacity.Prefill {
+			w.PoolTokens = 1024
+		} else {
+			w.PoolTokens = 8192
+		}
+	}
+	for _, c := range []struct {
+		engine string
+		need   Need
+		holds  bool
+	}{
+		{SGLang, Need{Prompt: 900, Tokens: 4000}, true},
+		{SGLang, Need{Prompt: 1500, Tokens: 1600}, false},
+		{SGLang, Need{Tokens: 1600}, false}, // all of it may be prompt
+		{SGLang, Need{Prompt: 900, Tokens: 8190}, false},
+		{VLLMNixl, Need{Prompt: 900, Tokens: 4000}, true},
+	} {
+		f := pinnedFleet(t, Config{Engine: c.engine, Workers: pinnedWorkers(1, 1, small)})
+		if p := pick(t, f, c.need); p.Holds(c.need) != c.holds {
+			t.Errorf("%s: %+v: the pair holds %d of a prompt and %d of a sequence", c.engine, c.need, p.Limit.Tokens, p.Sequence.Tokens)
+		}
+		// Beside a larger prefill, it is chosen all the same where it is good enough.
+		ws := pinnedWorkers(2, 1, func(i int, w *Worker) {
+			small(i, w)
+			if i == 1 {
+				w.PoolTokens = 4096
+			}
+		})
+		f = pinnedFleet(t, Config{Engine: c.engine, Workers: ws})
+		seen := map[string]bool{}
+		for range 100 {
+			p := pick(t, f, c.need)
+			f.Done(p)
+			seen[p.Prefill.Name] = true
+		}
+		if seen["p0"] != (c.holds) {
+			t.Errorf("%s: %+v went to %v", c.engine, c.need, seen)
+		}
+	}
+	// SGLang's prefill is told how long the reply may be, and holds the sum against its context.
+	f := pinnedFleet(t, Config{Workers: pinnedWorkers(1, 1, func(i int, w *Worker) {
+		w.PoolTokens, w.Context = 8192, 16384
+		if w.Role == capacity.Prefill {
+			w.Context = 2048
+		}
+	})})
+	if p := f.Widest(); p.Sequence.Tokens != 2048 || p.Sequence.Setter != "the context of prefill p0" {
+		t.Errorf("%+v", p.Sequence)
+	}
+}

@@ -2,6 +2,7 @@ package sglang_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -89,6 +90,11 @@ func (r *replay) ServeHTTP(w http.ResponseWriter, q *http.Request, decode bool) 
 
 func openReplay(t *testing.T, mode gateway.Mode) (*replay, *gateway.Gateway) {
 	t.Helper()
+	return openPool(t, mode, 8192)
+}
+
+func openPool(t *testing.T, mode gateway.Mode, prefillPool int) (*replay, *gateway.Gateway) {
+	t.Helper()
 	r := &replay{t: t, told: make(chan string, 100), left: make(chan string, 100)}
 	serve := func(decode bool) *url.URL {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { r.ServeHTTP(w, q, decode) }))
@@ -100,8 +106,8 @@ func openReplay(t *testing.T, mode gateway.Mode) (*replay, *gateway.Gateway) {
 	g, err := gateway.New(gateway.Config{
 		Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Identity: ids["g"], Modes: gateway.Modes{All: mode},
 		Models: []gateway.ModelConfig{{Name: "recall", Guarded: &gateway.Guarded{Fleet: foreign.Config{Engine: foreign.SGLang, Every: time.Hour, Patient: time.Second, Workers: []foreign.Worker{
-			{Role: capacity.Prefill, URL: serve(false), PoolTokens: 8192, Context: 8192, BootstrapPort: 9102},
-			{Role: capacity.Decode, URL: serve(true), PoolTokens: 8192, Context: 8192},
+			{Role: capacity.Prefill, URL: serve(false), PoolTokens: prefillPool, Context: 8192, PageSize: 16, BootstrapPort: 9102},
+			{Role: capacity.Decode, URL: serve(true), PoolTokens: 8192, Context: 8192, PageSize: 16},
 		}}}}},
 	})
 	if err != nil {
@@ -268,6 +274,26 @@ func TestAFailureInTheMiddleLeavesDecodeAlone(t *testing.T) {
 		case <-r.left:
 			t.Errorf("%s: decode's connection was closed, which is an abort to the engine", name)
 		case <-time.After(time.Second):
+		}
+	}
+}
+
+// Prefill holds no reply: a client that allows a long one is served, though prefill's pool is smaller than both together.
+func TestAReplyNeedsNoRoomAtPrefill(t *testing.T) {
+	r, g := openPool(t, gateway.Enforce, 1024)
+	r.set(recordings(t, "fits_completions")["fits_completions"])
+	for _, c := range []struct {
+		prompt, most, status int
+	}{{100, 4096, 200}, {900, 7000, 200}, {1500, 16, 400}, {900, 7300, 400}} {
+		resp, err := http.Post("http://"+g.Addr()+"/v1/completions", "application/json",
+			strings.NewReader(fmt.Sprintf(`{"model":"recall","prompt":%q,"max_tokens":%d}`, strings.Repeat("x", c.prompt), c.most)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode != c.status {
+			t.Errorf("a prompt of %d bytes and a reply of at most %d: %d %s", c.prompt, c.most, resp.StatusCode, b)
 		}
 	}
 }
