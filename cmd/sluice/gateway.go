@@ -4,9 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,6 +20,8 @@ import (
 // doorSettings are the front door's; serve and gateway share them.
 type doorSettings struct {
 	listen, admin, records, apiKeys string
+	access                          string
+	tls                             gateway.TLS
 	timeout                         time.Duration
 	maxBody                         string
 }
@@ -31,7 +30,13 @@ func (s *doorSettings) register(fs *pflag.FlagSet) {
 	flagVar(fs, &s.listen, "listen", "127.0.0.1:8080", address, "API, `host:port`")
 	flagVar(fs, &s.admin, "admin", "127.0.0.1:8081", address, "metrics, fleet, records and profiles, `host:port`; keep it from clients")
 	fs.StringVar(&s.records, "records", "", "append the record of every attempt to `FILE`, a JSON line each, without content")
-	fs.StringVar(&s.apiKeys, "api-keys", "", "`FILE` of hashed API keys; without it everybody is one tenant")
+	fs.StringVar(&s.access, "access-log", "", "append a JSON line a request to `FILE`, without content; - is standard output; SIGHUP begins it anew")
+	fs.StringVar(&s.apiKeys, "api-keys", "", "`FILE` of hashed API keys, made by sluice keys tenant add and read again when it changes; without it everybody is one tenant")
+	fs.StringVar(&s.tls.Cert, "tls-cert", "", "PEM `FILE` with the certificate of both listeners, read again when it changes")
+	fs.StringVar(&s.tls.Key, "tls-key", "", "PEM `FILE` with its key")
+	fs.StringVar(&s.tls.ClientCA, "tls-client-ca", "", "PEM `FILE` of authorities: clients must show a certificate of theirs")
+	fs.StringVar(&s.tls.AdminClientCA, "admin-client-ca", "", "PEM `FILE` of authorities of operators, on the admin listener (default: those of --tls-client-ca)")
+	fs.BoolVar(&s.tls.AdminPlain, "admin-plain", false, "no TLS on the admin listener; loopback only")
 	flagVar(fs, &s.timeout, "request-timeout", 10*time.Minute, patience, "deadline of a request; clients may ask for less with X-Request-Timeout")
 	flagVar(fs, &s.maxBody, "max-body", "32MiB", byteSize, "largest request `body`")
 }
@@ -41,7 +46,7 @@ func (s *doorSettings) door() (gateway.Config, error) {
 	if err != nil {
 		return gateway.Config{}, exitError{3, fmt.Errorf("--max-body: %w", err)}
 	}
-	return gateway.Config{Listen: s.listen, Admin: s.admin, APIKeys: s.apiKeys, RecordsFile: s.records, Version: versionString(),
+	return gateway.Config{Listen: s.listen, Admin: s.admin, APIKeys: s.apiKeys, TLS: s.tls, AccessLog: s.access, RecordsFile: s.records, Version: versionString(),
 		Limits: gateway.Limits{Body: body, Deadline: s.timeout}}, nil
 }
 
@@ -168,15 +173,10 @@ func (s *gatewaySettings) run(ctx context.Context, out io.Writer, now *running) 
 	for _, m := range models {
 		fmt.Fprintf(out, "  model   %s, %s, %d workers; GET /v1/models has its limit once a pair is up\n", m.Name, m.Engine, len(m.Workers))
 	}
-	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP)
-	defer signal.Stop(hup)
-	go func() {
-		for range hup {
-			now.reload(g)
-		}
-	}()
-	defer close(hup)
+	defer onHangup(func() {
+		now.reload(g)
+		g.Renew() // it logs what it cannot read
+	})()
 	return untilDone(ctx, log, s.drain, g.Drain)
 }
 
@@ -236,8 +236,8 @@ func encoderOf(f modelFile) (gateway.ModelConfig, error) {
 }
 
 func printDoor(out io.Writer, g *gateway.Gateway) {
-	fmt.Fprintf(out, "sluice gateway: API on http://%s\n", g.Addr())
-	if a := g.AdminAddr(); a != "" {
-		fmt.Fprintf(out, "sluice gateway: admin on http://%s (/metrics /admin/fleet /admin/records)\n", a)
+	fmt.Fprintf(out, "sluice gateway: API on %s\n", g.URL())
+	if a := g.AdminURL(); a != "" {
+		fmt.Fprintf(out, "sluice gateway: admin on %s (/metrics /admin/fleet /admin/records)\n", a)
 	}
 }

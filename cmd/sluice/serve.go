@@ -148,16 +148,17 @@ func (s *serveSettings) run(ctx context.Context, out io.Writer) error {
 	fmt.Fprintf(out, "  context %d tokens (set by %s)\n", l.Tokens, l.Setter)
 	fmt.Fprintf(out, "  ready   in %s; Ctrl-C drains, twice stops\n\n", time.Since(began).Round(time.Millisecond))
 	fmt.Fprintln(out, "Try:")
-	fmt.Fprintln(out, tryLine(g.Addr(), mc.Name))
+	fmt.Fprintln(out, tryLine(g.URL(), mc.Name))
+	defer onHangup(func() { g.Renew() })()
 	return untilDone(ctx, log, s.drain, g.Drain)
 }
 
 // tryLine is a command that works when pasted.
-func tryLine(addr, model string) string {
+func tryLine(url, model string) string {
 	if model == "recall" {
-		return fmt.Sprintf(`  curl -s http://%s/v1/completions -H 'Content-Type: application/json' \
-    -d '{"model":"recall","prompt":"The code of tenant 4711 is bPlNFGdSC2wd8f2Q.\nThe code of tenant 4711 is","max_tokens":18}'`, addr)
+		return fmt.Sprintf(`  curl -s %s/v1/completions -H 'Content-Type: application/json' \
+    -d '{"model":"recall","prompt":"The code of tenant 4711 is bPlNFGdSC2wd8f2Q.\nThe code of tenant 4711 is","max_tokens":18}'`, url)
 	}
-	return fmt.Sprintf(`  curl -s http://%s/v1/chat/completions -H 'Content-Type: application/json' \
-    -d '{"model":"%s","temperature":0,"messages":[{"role":"user","content":"What is gravity?"}]}'`, addr, model)
+	return fmt.Sprintf(`  curl -s %s/v1/chat/completions -H 'Content-Type: application/json' \
+    -d '{"model":"%s","temperature":0,"messages":[{"role":"user","content":"What is gravity?"}]}'`, url, model)
 }

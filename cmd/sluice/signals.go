@@ -7,6 +7,18 @@ import (
 	"syscall"
 )
 
+// onHangup calls do at each SIGHUP until stop is called.
+func onHangup(do func()) (stop func()) {
+	ch := make(chan os.Signal, 1)
+	signal.Notify(ch, syscall.SIGHUP)
+	go func() {
+		for range ch {
+			do()
+		}
+	}()
+	return func() { signal.Stop(ch); close(ch) }
+}
+
 // signals returns a context that ends at the first SIGINT or SIGTERM: commands drain then. A second one ends the
 // process at once.
 func signals(parent context.Context) (context.Context, func()) {

@@ -30,6 +30,7 @@ func (g *Gateway) adminMux() http.Handler {
 	mux.HandleFunc("/admin/records", only("GET", g.adminRecords))
 	mux.HandleFunc("/admin/incidents", only("GET", g.adminIncidents))
 	mux.HandleFunc("/admin/incidents/", only("GET", g.adminIncidents))
+	mux.HandleFunc("/admin/tenants", only("GET", g.adminTenants))
 	mux.HandleFunc("/admin/models/", only("POST", g.adminModel))
 	mux.HandleFunc("/admin/workers/", only("POST", g.adminWorker))
 	mux.HandleFunc("/healthz", only("GET", healthz))
@@ -109,7 +110,12 @@ func (g *Gateway) adminFleet(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
-	b, err := json.MarshalIndent(st, "", "  ")
+	writeIndented(w, st)
+}
+
+// writeIndented answers an operator.
+func writeIndented(w http.ResponseWriter, v any) {
+	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		plainError(w, http.StatusInternalServerError, "the status cannot be written", "internal_error")
 		return

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/sluicekv/sluice/internal/gateway/tenant"
 	"github.com/sluicekv/sluice/internal/openai"
 )
 
@@ -15,9 +16,9 @@ func (g *Gateway) apiMux() http.Handler {
 	mux.HandleFunc("/v1/models", only("GET", g.listModels))
 	mux.HandleFunc("/v1/models/", only("GET", g.oneModel))
 	mux.HandleFunc("/healthz", only("GET", healthz))
-	mux.HandleFunc("/readyz", only("GET", g.readyz))
+	mux.HandleFunc("/readyz", only("GET", g.doorReadyz))
 	mux.HandleFunc("/", notFound)
-	return labelled(exact(mux))
+	return labelled(g.lastWords(exact(mux)))
 }
 
 // labelled marks every reply of an unsafe build.
@@ -25,6 +26,16 @@ func labelled(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s := unsafeLabel(); s != "" {
 			w.Header().Set("X-Sluice-Unsafe", s)
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// lastWords tells clients, while the gateway drains, to send nothing more on their connection.
+func (g *Gateway) lastWords(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if g.requests.closed() {
+			w.Header().Set("Connection", "close")
 		}
 		h.ServeHTTP(w, r)
 	})
@@ -74,59 +85,100 @@ func (g *Gateway) described(m *model) openai.Model {
 }
 
 func (g *Gateway) listModels(w http.ResponseWriter, r *http.Request) {
-	if !g.known(w, r) {
+	t, ok := g.known(w, r)
+	if !ok {
 		return
 	}
 	var ms []openai.Model
 	c := g.catalog()
 	for m := range c.all {
-		ms = append(ms, g.described(m))
+		if t.May(m.name) {
+			ms = append(ms, g.described(m))
+		}
 	}
 	writeJSON(w, openai.AppendModels(nil, ms))
 }
 
 func (g *Gateway) oneModel(w http.ResponseWriter, r *http.Request) {
-	if !g.known(w, r) {
+	t, ok := g.known(w, r)
+	if !ok {
 		return
 	}
 	m := g.catalog().find(strings.TrimPrefix(r.URL.Path, "/v1/models/"))
-	if m == nil {
+	if m == nil || !t.May(m.name) {
 		plainError(w, http.StatusNotFound, "there is no such model; GET /v1/models lists them", "model_not_found")
 		return
 	}
 	writeJSON(w, openai.AppendModel(nil, g.described(m)))
 }
 
-// known answers requests without a valid key.
-func (g *Gateway) known(w http.ResponseWriter, r *http.Request) bool {
-	_, v := g.tenants.Authenticate(r.Header)
+// known finds out who asks, and answers those without a valid key.
+func (g *Gateway) known(w http.ResponseWriter, r *http.Request) (tenant.Tenant, bool) {
+	t, v := g.tenants.Authenticate(r.Header)
 	if v.IsZero() {
-		return true
+		return t, true
 	}
-	w.Header().Set("Content-Type", "application/json")
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	challenge(h, v)
 	w.WriteHeader(v.Status)
 	w.Write(openai.AppendError(nil, v, ""))
-	return false
+	return t, false
 }
 
 // healthz: the process answers.
 func healthz(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("ok\n")) }
 
-// readyz: a pair of every model can serve, and the gateway is not shutting down.
-func (g *Gateway) readyz(w http.ResponseWriter, _ *http.Request) {
-	if g.Ready() {
-		w.Write([]byte("ready\n"))
+// readyz: a pair of a model that is on can serve, and the gateway is not shutting down. One model's crash does not take the others out
+// of a balancer; ?model=NAME asks for one. The door of tenants names no models: this path asks for no key.
+func (g *Gateway) readyz(w http.ResponseWriter, r *http.Request) {
+	ready, why := g.readiness(r.URL.Query().Get("model"))
+	g.sayReady(w, ready, why)
+}
+
+func (g *Gateway) doorReadyz(w http.ResponseWriter, r *http.Request) {
+	if g.tenants.Path() == "" {
+		g.readyz(w, r)
+		return
+	}
+	if ready, _ := g.readiness(""); ready {
+		g.sayReady(w, true, "")
+		return
+	}
+	g.sayReady(w, false, "no pair can serve, or the gateway is shutting down\n")
+}
+
+func (g *Gateway) sayReady(w http.ResponseWriter, ready bool, why string) {
+	if ready {
+		w.Write([]byte("ready\n" + why))
 		return
 	}
 	w.Header().Set("Retry-After", "1")
 	w.WriteHeader(http.StatusServiceUnavailable)
+	w.Write([]byte(why))
+}
+
+// readiness of one model, or ("") of any; and a line about each that cannot serve, without addresses.
+func (g *Gateway) readiness(name string) (ready bool, why string) {
 	if g.requests.closed() {
-		w.Write([]byte("shutting down\n"))
-		return
+		return false, "shutting down\n"
 	}
-	for m := range g.catalog().primaries {
-		if !m.fleet.Ready() {
-			w.Write([]byte(m.fleet.Unready().Reason + "\n"))
+	c := g.catalog()
+	if name != "" && c.find(name) == nil {
+		return false, "there is no such model\n"
+	}
+	for m := range c.primaries {
+		if name != "" && c.find(name).fleet != m.fleet {
+			continue
+		}
+		switch reason, off := m.isOff(); {
+		case off:
+			why += modelOff(m.name, reason).Reason + "\n"
+		case m.fleet.Ready():
+			ready = true
+		default:
+			why += m.fleet.Unready().Reason + "\n"
 		}
 	}
+	return ready, why
 }

@@ -55,7 +55,7 @@ func (x *walk) try(ctx context.Context, pair fleet.Pair) (v verdict.Verdict, ret
 	x.rec.Boots[0], x.rec.Boots[1] = plan.Prefill.Boot, plan.Decode.Boot
 	x.rec.Times[record.PhasePlan] = time.Since(planning)
 
-	end := newEnding(x.g, pair)
+	end := newEnding(x, pair)
 	run := x.model.engine.Start(upstream.Attempt{Ticket: ticket, IDs: x.ids, Pair: pair, Deadline: x.legsDeadline()}, end.quiet)
 	end.run = run
 	defer func() {
@@ -197,7 +197,8 @@ func (l *leg) release() {
 	if !l.came.IsZero() && l.held == 0 {
 		l.held = max(time.Since(l.came), 1)
 		l.g.metrics.hold.Observe(l.held.Seconds())
-		l.g.metrics.firstByte.Observe(time.Since(l.start).Seconds())
+		l.sent.firstByte = time.Since(l.start)
+		l.g.metrics.firstByte.Observe(l.sent.firstByte.Seconds())
 	}
 	if l.asked.stream {
 		l.reply.begin()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluicekv/sluice/internal/fleet"
 	"github.com/sluicekv/sluice/internal/gateway/legs"
+	"github.com/sluicekv/sluice/internal/gateway/tenant"
 	"github.com/sluicekv/sluice/internal/gateway/upstream"
 	"github.com/sluicekv/sluice/internal/guard"
 	"github.com/sluicekv/sluice/internal/openai"
@@ -22,6 +23,7 @@ func verdictText(v verdict.Verdict) string { return v.Code.String() + "; layer="
 
 // refuse answers a request that never had an attempt on a pair, and records it.
 func (x *walk) refuse(v verdict.Verdict, param string) {
+	x.g.metrics.refusals.WithLabelValues(x.asked.model, v.Code.String(), v.Layer.String()).Inc()
 	x.record(v)
 	x.respond(v, param)
 }
@@ -36,8 +38,9 @@ func (x *walk) respond(v verdict.Verdict, param string) {
 	h.Set("Content-Type", "application/json")
 	h.Set(verdictHeader, verdictText(v))
 	if v.Status == http.StatusTooManyRequests || v.Status == http.StatusServiceUnavailable {
-		h.Set("Retry-After", "1")
+		h.Set("Retry-After", retryAfter(x.wait))
 	}
+	challenge(h, v)
 	http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(x.g.limits.Write))
 	x.w.WriteHeader(v.Status)
 	x.w.Write(openai.AppendError(nil, v, param))
@@ -46,6 +49,8 @@ func (x *walk) respond(v verdict.Verdict, param string) {
 
 // count counts a reply by what the client saw of it.
 func (x *walk) count(v verdict.Verdict, status int) {
+	x.sent.verdict, x.sent.status = v, status
+	x.g.metrics.tenantRequests.WithLabelValues(x.tenant.Label(), strconv.Itoa(status)).Inc()
 	x.g.metrics.requests.WithLabelValues(x.asked.model, x.endpoint.String(), strconv.Itoa(status), v.Code.String()).Inc()
 	x.g.metrics.duration.Observe(time.Since(x.start).Seconds())
 }
@@ -124,9 +129,11 @@ func (l *leg) spoke() []record.Guard {
 // ending joins the two ends of an attempt: its verdict, from the walk, and that its legs are quiet, from its links. The record is in
 // memory from the verdict on, and is written when both are there.
 type ending struct {
-	g    *Gateway
-	pair fleet.Pair
-	run  upstream.Run
+	g     *Gateway
+	pair  fleet.Pair
+	run   upstream.Run
+	lease *tenant.Lease
+	label string // of the tenant
 
 	mu      sync.Mutex
 	rec     record.Record
@@ -135,9 +142,11 @@ type ending struct {
 	isQuiet bool
 }
 
-func newEnding(g *Gateway, p fleet.Pair) *ending {
+func newEnding(x *walk, p fleet.Pair) *ending {
+	g := x.g
 	g.endings.Add(1)
-	return &ending{g: g, pair: p}
+	x.lease.Begin()
+	return &ending{g: g, lease: x.lease, label: x.tenant.Label(), pair: p}
 }
 
 // finish is called once, by the walk.
@@ -149,8 +158,7 @@ func (e *ending) finish(x *walk, v verdict.Verdict) {
 	defer e.mu.Unlock()
 	e.rec, e.decided = x.rec, true
 	e.fill()
-	e.g.metrics.tokens.WithLabelValues("prompt").Add(float64(e.rec.Tokens.DecodeSealed))
-	e.g.metrics.tokens.WithLabelValues("completion").Add(float64(e.rec.Tokens.Completion))
+	x.sent.prompt, x.sent.completion = e.rec.Tokens.DecodeSealed, e.rec.Tokens.Completion
 	e.slot = e.g.ring.Put(e.rec)
 	if e.isQuiet {
 		e.close()
@@ -177,6 +185,7 @@ func (e *ending) close() {
 		e.g.log.Warn("an attempt's legs did not say that its pages are back", "attempt", e.rec.Attempt, "prefill", e.rec.Pair.Prefill, "decode", e.rec.Pair.Decode)
 	}
 	e.g.write(e.rec)
+	e.g.spent(e.lease, e.label, computed(&e.rec), int(e.rec.Tokens.Completion))
 	e.g.endings.Done()
 }
 

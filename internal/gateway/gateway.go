@@ -33,6 +33,7 @@ import (
 
 	"github.com/sluicekv/sluice/internal/capacity"
 	"github.com/sluicekv/sluice/internal/fleet"
+	"github.com/sluicekv/sluice/internal/follow"
 	"github.com/sluicekv/sluice/internal/gateway/tenant"
 	"github.com/sluicekv/sluice/internal/gateway/upstream"
 	"github.com/sluicekv/sluice/internal/gateway/upstream/native"
@@ -68,6 +69,7 @@ type Config struct {
 	Identity keyring.Identity
 	Keys     *keyring.Fleet // where workers without a key are looked up
 	APIKeys  string         // file of tenants' keys (package tenant); empty: everybody is one tenant
+	TLS      TLS            // of the listeners
 
 	Unknown openai.Policy // fields that nobody knows
 	Modes   Modes         // of the guards over other engines
@@ -78,6 +80,7 @@ type Config struct {
 
 	RecordsFile string    // JSON lines are appended to it; empty: none
 	Records     io.Writer // or to this
+	AccessLog   string    // a JSON line a request is appended to it, "-" is standard output; empty: none
 	Trace       trace.Recorder
 	Version     string
 	Log         *slog.Logger
@@ -134,7 +137,7 @@ type Gateway struct {
 	cfg     Config
 	limits  Limits
 	log     *slog.Logger
-	tenants *tenant.Keys
+	tenants *tenant.Directory
 	now     atomic.Pointer[catalog] // the models
 	natives upstream.Engine         // runs attempts on native workers
 	created int64
@@ -144,8 +147,14 @@ type Gateway struct {
 	leaving sync.WaitGroup // fleets that were taken out and are still used
 	ring    *record.Ring
 	writer  *record.Writer // nil: none
+	access  *accessLog     // nil: none
 	metrics *metrics
-	guards  guards // over other engines
+	runs    runs          // on other engines
+	every   time.Duration // between looks at keys and certificates
+
+	following  context.Context // ends when files are not looked at any more
+	unfollowed context.CancelFunc
+	guards     guards // over other engines
 
 	incidents incidents
 	webhook   *webhook
@@ -161,6 +170,7 @@ type Gateway struct {
 
 	api, admin   *http.Server
 	apiLn, admLn net.Listener
+	listeners    listeners // their certificates
 	serving      sync.WaitGroup
 	closed       sync.Once
 }
@@ -188,6 +198,7 @@ func New(cfg Config) (*Gateway, error) {
 	g.live.set(g.limits.Body, g.limits.Deadline)
 	g.ctx, g.withdraw = context.WithCancelCause(context.Background())
 	g.quitting, g.quit = context.WithCancel(context.Background())
+	g.following, g.unfollowed = context.WithCancel(context.Background())
 	switch {
 	case cfg.Listen == "":
 		return nil, errors.New("gateway: no address to listen on")
@@ -197,6 +208,9 @@ func New(cfg Config) (*Gateway, error) {
 		return nil, errors.New("gateway: no models")
 	case cfg.Records != nil && cfg.RecordsFile != "":
 		return nil, errors.New("gateway: records go to a file or to a writer, not to both")
+	}
+	if err := cfg.TLS.check(cfg.Admin); err != nil {
+		return nil, err
 	}
 	if guard.Unsafe {
 		for _, a := range []string{cfg.Listen, cfg.Admin} {
@@ -232,6 +246,9 @@ func New(cfg Config) (*Gateway, error) {
 	}
 	g.ring = record.NewRing(g.limits.Records)
 	var err error
+	if g.listeners, err = cfg.TLS.load(); err != nil {
+		return nil, err
+	}
 	if cfg.RecordsFile != "" {
 		if g.writer, err = record.Open(cfg.RecordsFile, g.recordLost); err != nil {
 			return nil, fmt.Errorf("gateway: %w", err)
@@ -239,8 +256,15 @@ func New(cfg Config) (*Gateway, error) {
 	} else if cfg.Records != nil {
 		g.writer = record.NewWriter(cfg.Records, g.recordLost)
 	}
+	if cfg.AccessLog != "" {
+		if g.access, err = openAccessLog(cfg.AccessLog); err != nil {
+			return nil, fmt.Errorf("gateway: %w", err)
+		}
+	}
+	g.every = follow.Every
 	g.metrics = newMetrics(g)
 	g.webhook = newWebhook(cfg.Webhook, g.log, g.metrics.webhook)
+	g.warnOfModels()
 	return g, nil
 }
 
@@ -297,10 +321,11 @@ func (g *Gateway) Start() (err error) {
 			return fmt.Errorf("gateway: admin: %w", err)
 		}
 		g.admin = g.server(g.adminMux())
-		g.serving.Go(func() { g.admin.Serve(g.admLn) })
+		g.serving.Go(func() { g.admin.Serve(secured(g.admLn, g.listeners.admin)) })
 	}
 	g.api = g.server(g.apiMux())
-	g.serving.Go(func() { g.api.Serve(g.apiLn) })
+	g.serving.Go(func() { g.api.Serve(secured(g.apiLn, g.listeners.door)) })
+	g.serving.Go(func() { g.follow(g.following) })
 	g.reloads.Lock()
 	defer g.reloads.Unlock()
 	g.started = true
@@ -331,17 +356,10 @@ func addr(l net.Listener) string {
 	return l.Addr().String()
 }
 
-// Ready reports whether a pair of every model that is on can serve.
+// Ready reports whether a pair of a model that is on can serve, and the gateway is not shutting down.
 func (g *Gateway) Ready() bool {
-	if g.requests.closed() {
-		return false
-	}
-	for _, m := range g.catalog().models {
-		if _, off := m.isOff(); !off && !m.fleet.Ready() {
-			return false
-		}
-	}
-	return true
+	ready, _ := g.readiness("")
+	return ready
 }
 
 // WaitReady waits until Ready, or until ctx is done.
@@ -380,9 +398,21 @@ func (g *Gateway) Drain(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	g.withdraw(withdrawn{shuttingDown()})
-	<-idle
+	// A client that does not read what it is told keeps its request until its connection is closed.
+	select {
+	case <-idle:
+	case <-time.After(lastWordsTime):
+		g.log.Warn("connections are closed whose clients do not read", "requests", g.requests.inFlight())
+		if g.api != nil {
+			g.api.Close()
+		}
+		<-idle
+	}
 	return ctx.Err()
 }
+
+// lastWordsTime is how long clients may take, once a drain's time is over, to read why their requests end.
+const lastWordsTime = 2 * time.Second
 
 func shuttingDown() verdict.Verdict {
 	return verdict.Of(verdict.ShuttingDown, verdict.PlanLayer, "the gateway is shutting down")
@@ -395,6 +425,7 @@ func (g *Gateway) Close() error {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		g.Drain(ctx)
+		g.unfollowed()
 		for _, s := range []*http.Server{g.api, g.admin} {
 			if s != nil {
 				s.Close()
@@ -416,6 +447,9 @@ func (g *Gateway) Close() error {
 		g.webhook.close()
 		if g.writer != nil {
 			err = g.writer.Close()
+		}
+		if g.access != nil {
+			g.access.close()
 		}
 	})
 	return err

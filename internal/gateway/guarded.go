@@ -143,7 +143,7 @@ func (x *walk) guardedModel(e openai.Endpoint, body []byte) (*model, *jsonedit.D
 		if no != nil {
 			return nil, nil, no
 		}
-		if m := c.modelIn(doc); m != nil {
+		if m := x.modelIn(doc); m != nil {
 			return m, doc, nil
 		}
 		return nil, nil, nil
@@ -155,7 +155,7 @@ func (x *walk) guardedModel(e openai.Endpoint, body []byte) (*model, *jsonedit.D
 	if no != nil {
 		return nil, nil, nil
 	}
-	m := c.modelIn(doc)
+	m := x.modelIn(doc)
 	if m == nil || m.guarded == nil {
 		return nil, nil, nil
 	}
@@ -163,7 +163,7 @@ func (x *walk) guardedModel(e openai.Endpoint, body []byte) (*model, *jsonedit.D
 	return m, doc, no
 }
 
-func (c *catalog) modelIn(doc *jsonedit.Doc) *model {
+func (x *walk) modelIn(doc *jsonedit.Doc) *model {
 	name, _ := doc.Get("model").Text()
-	return c.find(string(name))
+	return x.find(string(name))
 }

@@ -44,6 +44,8 @@ func (l *guardedLeg) finish(v verdict.Verdict) {
 	e.fill()
 	e.count(v)
 	e.slot = x.g.ring.Put(e.rec)
+	x.sent.prompt, x.sent.completion = e.rec.Tokens.DecodeSealed, e.rec.Tokens.Completion
+	x.lease.Begin()
 	x.g.endings.Add(1)
 	l.model.enter()
 	if l.run.Ended() {
@@ -129,6 +131,8 @@ func (e *guardedEnd) settle() {
 	}
 	g.ring.Update(e.slot, e.rec)
 	g.write(e.rec)
+	g.runs.drop(l.run)
+	g.spent(l.lease, l.tenant.Label(), e.computed(), max(int(e.rec.Tokens.Completion), l.chunks))
 }
 
 // fill adds what the legs said to the record.
@@ -161,4 +165,14 @@ func (e *guardedEnd) count(v verdict.Verdict) {
 	if v.OK() && e.counted == 0 {
 		l.learn()
 	}
+}
+
+// computed is the prompt tokens that count for the tenant. Where nobody counted the prompt and its client went before the legs could
+// say, it counts as it was planned.
+func (e *guardedEnd) computed() int {
+	r := e.rec
+	if r.Tokens.Planned == 0 {
+		r.Tokens.Planned = uint32(e.leg.guarded.tokens / bytesPerToken)
+	}
+	return computed(&r)
 }

@@ -186,6 +186,7 @@ func (x *walk) tryGuarded(pair foreign.Pair) (v verdict.Verdict, retry bool) {
 	})
 	begun := time.Now()
 	run := web.Start(plan, func() {})
+	x.g.runs.add(run)
 	l := &guardedLeg{
 		walk: x, run: run, pair: pair, modes: q.modes, begun: begun, first: first > 0,
 		machine: legs.New(gm.row, x.asked.stream, expect, observed),
@@ -262,6 +263,7 @@ type guardedLeg struct {
 	came    time.Time // the first content
 	held    time.Duration
 	out     guardedReply
+	chunks  int             // of content, from decode
 	last    verdict.Verdict // the last no that was only observed
 }
 
@@ -328,8 +330,11 @@ func (l *guardedLeg) interrupted(ctx context.Context) legs.Event {
 
 // step feeds one event to the reconcile machine and does what it says. The verdict is zero while the attempt goes on.
 func (l *guardedLeg) step(e legs.Event) verdict.Verdict {
-	if b, ok := e.(legs.LegBytes); ok && b.Leg == legs.Decode && b.N > 0 && l.came.IsZero() {
-		l.came = time.Now()
+	if b, ok := e.(legs.LegBytes); ok && b.Leg == legs.Decode && b.N > 0 {
+		l.chunks += b.N
+		if l.came.IsZero() {
+			l.came = time.Now()
+		}
 	}
 	act := l.hear(e)
 	switch act.Do {
@@ -419,6 +424,7 @@ func (l *guardedLeg) released() {
 	if l.held == 0 && !l.came.IsZero() {
 		l.held = max(time.Since(l.came), 1)
 		l.g.metrics.hold.Observe(l.held.Seconds())
-		l.g.metrics.firstByte.Observe(time.Since(l.start).Seconds())
+		l.sent.firstByte = time.Since(l.start)
+		l.g.metrics.firstByte.Observe(l.sent.firstByte.Seconds())
 	}
 }

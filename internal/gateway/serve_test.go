@@ -264,9 +264,18 @@ func TestModels(t *testing.T) {
 	if a := d.get(d.url("/v1/models/x")); a.status != 404 || !strings.Contains(a.body, `"model_not_found"`) {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	if a := d.get(d.url("/readyz")); a.status != 503 || !strings.Contains(a.body, "no pair can serve model org/none now: 0 of 0") {
+	// One model that can serve is enough for a balancer; each can be asked about.
+	none := "no pair can serve model org/none now: 0 of 0"
+	for query, want := range map[string]int{"": 200, "?model=m": 200, "?model=org/none": 503, "?model=x": 503} {
+		if a := d.get(d.url("/readyz" + query)); a.status != want || strings.Contains(a.body, none) != (query == "" || query == "?model=org/none") {
+			t.Errorf("%q: %d %s", query, a.status, a.body)
+		}
+	}
+	d.g.catalog().find("m").turnOff("tested")
+	if a := d.get(d.url("/readyz")); a.status != 503 || a.body != "model m is switched off: tested\n"+a.body[strings.Index(a.body, none):] {
 		t.Errorf("%d %s", a.status, a.body)
 	}
+	d.g.catalog().find("m").on()
 }
 
 func TestPaths(t *testing.T) {

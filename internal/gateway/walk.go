@@ -29,6 +29,9 @@ type walk struct {
 	endpoint openai.Endpoint
 	request  string // X-Request-Id
 	tenant   tenant.Tenant
+	lease    *tenant.Lease // nil: it was refused before it counted
+	wait     time.Duration // for Retry-After, where a limit says how long
+	sent     sent          // to the client
 	start    time.Time
 	deadline time.Time
 
@@ -65,8 +68,9 @@ type asked struct {
 // serve is the handler of an endpoint: the walk's order.
 func (g *Gateway) serve(e openai.Endpoint) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		x := &walk{g: g, catalog: g.catalog(), w: w, r: r, endpoint: e, start: time.Now(), request: requestID(r.Header.Get("X-Request-Id"))}
+		x := &walk{g: g, catalog: g.catalog(), w: w, r: r, endpoint: e, start: time.Now(), request: requestID(r.Header)}
 		x.begin()
+		defer x.leave()
 		in := g.requests.enter()
 		if in {
 			defer g.requests.leave()
@@ -87,6 +91,7 @@ func (g *Gateway) serve(e openai.Endpoint) http.HandlerFunc {
 		switch {
 		case !v.IsZero():
 			x.refuse(v, param)
+		case x.overTokens():
 		case x.guarded != nil:
 			x.runGuarded()
 		default:
@@ -120,6 +125,9 @@ func (x *walk) prepare() (v verdict.Verdict, param string) {
 		return v, ""
 	}
 	x.rec.Scope = hex.EncodeToString(x.tenant.Scope[:])
+	if v = x.enter(); !v.IsZero() {
+		return v, ""
+	}
 	body, held, v := x.readBody()
 	defer x.memory.drop()
 	defer func() {
@@ -172,7 +180,7 @@ func (x *walk) timeLimit() (time.Time, verdict.Verdict) {
 // chooseModel finds the model and keeps what of the request outlives its body.
 func (x *walk) chooseModel(req *openai.Request) verdict.Verdict {
 	x.asked = asked{stream: req.Stream, usage: req.IncludeUsage, stop: req.Stop, maxTokens: req.MaxTokens, temperature: 1, topP: 1}
-	m := x.catalog.find(req.Model)
+	m := x.find(req.Model)
 	if m == nil {
 		return verdict.Of(verdict.ModelNotFound, verdict.PlanLayer, "there is no such model; GET /v1/models lists them")
 	}
@@ -269,6 +277,7 @@ func (x *walk) recover() {
 	x.g.metrics.panics.Inc()
 	v := verdict.Of(verdict.Internal, verdict.PlanLayer, "the gateway failed on this request")
 	x.record(v)
+	x.sent.verdict = v
 	if x.replied {
 		panic(http.ErrAbortHandler) // the connection is cut: no end that could look like a good one
 	}
@@ -278,8 +287,12 @@ func (x *walk) recover() {
 // maxRequestID bounds X-Request-Id, as plans do.
 const maxRequestID = 128
 
-// requestID takes a client's id if it is harmless in headers, logs and records, else mints one.
-func requestID(s string) string {
+// requestID takes a client's id if it is harmless in headers, logs and records, else mints one. One that holds the client's key is not.
+func requestID(h http.Header) string {
+	s := h.Get("X-Request-Id")
+	if key := tenant.Bearer(h); key != "" && strings.Contains(s, key) {
+		s = ""
+	}
 	ok := s != "" && len(s) <= maxRequestID && strings.IndexFunc(s, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.:/+=@", r))
 	}) < 0

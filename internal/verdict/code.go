@@ -37,6 +37,7 @@ const (
 	LegsDisagree                  // the gateway saw the legs contradict each other
 	EngineFailed                  // the engine failed (non-finite logits, internal error)
 	Internal                      // a broken invariant
+	KeyOff                        // the API key is known, and switched off
 	numCodes
 )
 
@@ -82,6 +83,7 @@ var abouts = [numCodes]About{
 	LegsDisagree:      {Name: "legs_disagree", Status: 502, Type: "server_error", Proof: true},
 	EngineFailed:      {Name: "engine_failed", Status: 500, Type: "server_error"},
 	Internal:          {Name: "internal_error", Status: 500, Type: "server_error"},
+	KeyOff:            {Name: "key_off", Status: 403, Type: "permission_error"},
 }
 
 // About returns the fixed properties of c; an unknown code (a newer peer's) reads as Internal.

@@ -127,7 +127,7 @@ const (
 	LegsDisagree      Code = 28
 	EngineFailed      Code = 29
 	Internal          Code = 30
-	numCodes               = 31
+	numCodes               = 32
 )
 
 // known reports whether c is a code of this protocol that ends an attempt.

@@ -332,6 +332,13 @@ func (r *Run) More() bool {
 	return len(r.items) > r.taken
 }
 
+// Held is the bytes of decode's output that lie here.
+func (r *Run) Held() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.held
+}
+
 // Ended reports whether nothing moves any more and nothing is left to be heard.
 func (r *Run) Ended() bool {
 	r.mu.Lock()

@@ -328,7 +328,7 @@ func TestNumbersAndNamesAreTheTraces(t *testing.T) {
 			t.Errorf("%s is %d, the model's %d", want, want, code)
 		}
 	}
-	if fmt.Sprint(verdict.Internal+1) != "code(31)" || verdict.Code(31).Known() {
+	if fmt.Sprint(verdict.KeyOff+1) != "code(32)" || verdict.Code(32).Known() {
 		t.Error("there is a code that the model does not know")
 	}
 }
