@@ -63,7 +63,7 @@ E2E_VLLM := $(GO) run ./bench/e2e/vllm -env $(VLLM_ENV) -clients $(VLLM_CLIENTS)
 e2e-vllm: ## A real vLLM pair over NIXL behind sluice gateway: misuse, 5,000 honest requests, load clients (4 GB of disk, 5 of memory, 30 minutes; needs SHARED=../shared)
 	bench/e2e/vllm/install.sh $(VLLM_ENV) $(VLLM_CLIENTS)
 	rm -f .cache/e2e-vllm/results.json
-	trap '$(E2E_VLLM) down' EXIT; $(E2E_VLLM) -cache=false up misuse late down && $(E2E_VLLM) up misuse traffic clients && $(E2E_VLLM) -write report
+	trap '$(E2E_VLLM) down' EXIT; $(E2E_VLLM) -cache=false up misuse odd late down && $(E2E_VLLM) up misuse traffic clients && $(E2E_VLLM) -write report
 
 .PHONY: e2e-clients
 e2e-clients: ## vllm bench serve, guidellm and aiperf, unmodified, against sluice gateway in front of the pair of make e2e-vllm (10 minutes)

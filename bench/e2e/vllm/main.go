@@ -5,6 +5,7 @@
 //
 //	up       start the pair, and wait until it serves
 //	misuse   the driver of the shared material at the engines, then at the gateway; recorded bodies; control fields in bodies
+//	odd      whatever else clients may send, right or wrong: every body is answered, and both engines compute on
 //	late     decode stands still for longer than prefill keeps the pages, at the engines and behind the gateway
 //	traffic  honest requests, each reply compared with the one right text; no incident may come of them
 //	clients  public load clients, unmodified, against the gateway
@@ -45,7 +46,7 @@ func main() {
 	flag.BoolVar(&b.cache, "cache", true, "up: the engines keep prefixes")
 	flag.BoolVar(&b.write, "write", false, "report: put the results into docs/e2e.md")
 	flag.IntVar(&b.traffic.requests, "requests", 5000, "traffic: how many")
-	flag.IntVar(&b.traffic.crowd, "crowd", 12, "traffic: how many at once")
+	flag.IntVar(&b.traffic.crowd, "crowd", 48, "traffic: how many at once")
 	flag.DurationVar(&b.traffic.most, "for", 0, "traffic: stop asking after so long; 0 is never")
 	flag.Uint64Var(&b.traffic.seed, "seed", uint64(time.Now().Unix()), "traffic: of the prompts")
 	b.prefill = engine{name: "prefill", role: "kv_producer", side: 15800}
@@ -56,7 +57,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	steps := map[string]func(context.Context) error{
-		"up": b.up, "misuse": b.misuse, "late": b.late, "traffic": b.honest, "clients": b.loadClients, "down": b.down, "report": b.report,
+		"up": b.up, "misuse": b.misuse, "odd": b.oddities, "late": b.late, "traffic": b.honest, "clients": b.loadClients, "down": b.down, "report": b.report,
 	}
 	if flag.NArg() == 0 {
 		flag.Usage()
@@ -65,7 +66,7 @@ func main() {
 	for _, name := range flag.Args() {
 		step := steps[name]
 		if step == nil {
-			fmt.Fprintf(os.Stderr, "vllm: no step %q: up, misuse, late, traffic, clients, down, report\n", name)
+			fmt.Fprintf(os.Stderr, "vllm: no step %q: up, misuse, odd, late, traffic, clients, down, report\n", name)
 			os.Exit(2)
 		}
 		began := time.Now()

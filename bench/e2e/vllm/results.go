@@ -20,6 +20,7 @@ type results struct {
 	Start   float64 `json:",omitempty"` // seconds until both engines served
 	Memory  []int64 `json:",omitempty"` // resident bytes of prefill's and decode's processes
 	Misuse  []misused
+	Odd     string    `json:",omitempty"`
 	Late    *lateRead `json:",omitempty"`
 	Traffic []travelled
 	Clients []string
@@ -121,6 +122,9 @@ func (r results) table(w io.Writer) {
 	fmt.Fprintf(w, "\n\n| misuse | engines keep prefixes | foreign text at the engines | through the gateway | decode ended: at the engines | behind the gateway |\n| --- | --- | --- | --- | --- | --- |\n")
 	for _, m := range r.Misuse {
 		fmt.Fprintf(w, "| %s: %d cases; a handle in %d bodies; %d recorded requests | %s | %d | %d | %s | %s |\n", m.Date, m.Cases, m.Handles, m.Recorded, yes(m.Prefixes), m.AtEngines, m.Passed, yes(m.EndedStraight), yes(m.EndedBehind))
+	}
+	if r.Odd != "" {
+		fmt.Fprintf(w, "\nOdd bodies through the gateway, %s.\n", r.Odd)
 	}
 	if l := r.Late; l != nil {
 		fmt.Fprintf(w, "\nDecode stands still until prefill's lease is over and its blocks were used again (%s): at the engines %d, foreign text: %s; through the gateway %d, foreign text: %s, incident: %s.\n",

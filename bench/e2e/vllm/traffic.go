@@ -76,6 +76,10 @@ func (b *bed) honest(ctx context.Context) error {
 	if err := b.warm(ctx); err != nil {
 		return err
 	}
+	before, err := b.engineCounts(ctx)
+	if err != nil {
+		return err
+	}
 	t := &tally{Kinds: map[string]*[numFates]int{}}
 	began := time.Now()
 	until := make(<-chan time.Time)
@@ -111,7 +115,36 @@ func (b *bed) honest(ctx context.Context) error {
 	}
 	took := time.Since(began)
 	quiet := b.settle(ctx)
+	after, err := b.engineCounts(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Println("engines:")
+	for i, c := range engineCounters {
+		fmt.Printf("  %s %s: %g\n", c.leg, c.name, after[i]-before[i])
+	}
 	return b.account(ctx, g, t, asked, took, quiet)
+}
+
+// engineCounters are what the engines say of transfers.
+var engineCounters = []struct{ leg, name string }{
+	{"prefill", "vllm:nixl_num_notifications_after_expiry_total"}, {"prefill", "vllm:nixl_num_kv_expired_reqs_total"}, {"decode", "vllm:nixl_num_failed_transfers_total"},
+	{"prefill", "vllm:prefix_cache_hits_total"}, {"decode", "vllm:prefix_cache_hits_total"}, {"decode", "vllm:external_prefix_cache_hits_total"},
+}
+
+func (b *bed) engineCounts(ctx context.Context) (out []float64, err error) {
+	for _, c := range engineCounters {
+		e := b.prefill
+		if c.leg == b.decode.name {
+			e = b.decode
+		}
+		m, err := counters(ctx, e.url()+"/metrics", c.name)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, total(m))
+	}
+	return out, nil
 }
 
 // warm lets both engines compile what they compile at the first request of its kind: a worker stands still meanwhile, for a minute on
@@ -345,21 +378,6 @@ func (b *bed) account(ctx context.Context, g *gateway, t *tally, asked int, took
 		return err
 	}
 	fmt.Printf("attempts:\n%s\nincidents: %g\n%s\n", lines(attempts), total(incidents), lines(incidents))
-	engines := ""
-	for _, c := range []struct {
-		e    engine
-		name string
-	}{
-		{b.prefill, "vllm:nixl_num_notifications_after_expiry_total"}, {b.prefill, "vllm:nixl_num_kv_expired_reqs_total"}, {b.decode, "vllm:nixl_num_failed_transfers_total"},
-		{b.decode, "vllm:prompt_tokens_by_source_total"},
-	} {
-		m, err := counters(ctx, c.e.url()+"/metrics", c.name)
-		if err != nil {
-			return err
-		}
-		engines += fmt.Sprintf("%s %s %s\n", c.e.name, c.name, strings.ReplaceAll(lines(m), "\n", "; "))
-	}
-	fmt.Printf("engines:\n%s", engines)
 	if err := b.note(func(r *results, date string) {
 		r.Traffic = append(r.Traffic, travelled{date, b.traffic.seed, asked, s, t.Kinds, total(incidents), took.Seconds()})
 		r.Memory = nil
