@@ -69,7 +69,8 @@ func (s *scene) killed(ctx context.Context, who, phase string) (seen, error) {
 	return got, nil
 }
 
-// clocks are processes for which time jumps.
+// clocks are processes for which time jumps. The wall clock has no cell: setting it is a whole machine's matter. TestNoDecisionReadsTheWallClock
+// shows that nothing of a handoff reads it, and keyring's tests that a handshake does not care what it says.
 func clocks() (all []fault) {
 	const class = "clock jump"
 	for _, who := range []string{node.Decode, node.Prefill, node.Gateway} {

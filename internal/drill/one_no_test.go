@@ -188,6 +188,10 @@ func (x *trio) over(t *testing.T) {
 	x.close()
 }
 
+// strict is the built-in model's template with a rule of its own.
+const strict = `{% if messages[0]['role'] != 'user' %}{{ raise_exception('A conversation begins with the user') }}{% endif %}` +
+	`{{ bos_token }}{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] }}{% endfor %}`
+
 // Other reasons to refuse go the same road: one code and one body, in one process and in three, streamed and not.
 func TestOtherRefusalsGoTheSameRoad(t *testing.T) {
 	release(t)
@@ -206,15 +210,19 @@ func TestOtherRefusalsGoTheSameRoad(t *testing.T) {
 	all := map[string]*seen{}
 	for _, program := range programs(t) {
 		x, err := startTrio(t.Context(), program.args, 0, limits{deadline: 30_000, settle: 10_000, silence: 10_000},
-			sizes{prefill: 32768, decode: decodePool, liar: prefillPool, context: contextLen, decodeContext: contextLen})
+			sizes{prefill: 32768, decode: decodePool, liar: prefillPool, context: contextLen, decodeContext: contextLen, template: strict})
 		if err != nil {
 			t.Fatal(err)
 		}
 		check := func(name string, status int, code string, body map[string]any, headers ...string) {
 			t.Helper()
+			path := "/v1/completions"
+			if body["messages"] != nil {
+				path = "/v1/chat/completions"
+			}
 			for _, stream := range []bool{false, true} {
 				body["stream"] = stream
-				got, verdict := refusal(t, x.door(), "/v1/completions", body, headers...)
+				got, verdict := refusal(t, x.door(), path, body, headers...)
 				s := all[name]
 				if s == nil {
 					s = &seen{got, verdict}
@@ -229,6 +237,13 @@ func TestOtherRefusalsGoTheSameRoad(t *testing.T) {
 			}
 		}
 		check("encoding", 400, "invalid_prompt", ask([]int{1, 1 << 20}))
+		chat := func(role string) map[string]any {
+			return map[string]any{"model": "honest", "messages": []map[string]string{{"role": role, "content": "x"}}, "max_tokens": 5}
+		}
+		check("template", 400, "invalid_prompt", chat("assistant"))
+		if !strings.Contains(all["template"].first.body, "A conversation begins with the user") {
+			t.Errorf("the template's own words are lost: %s", all["template"].first.body)
+		}
 		check("no such model", 404, "model_not_found", ask("x", "model", "nobody"))
 
 		// Decode's pages are all taken by prompts that land slowly, and the request cannot wait for them.
@@ -247,6 +262,17 @@ func TestOtherRefusalsGoTheSameRoad(t *testing.T) {
 			t.Fatal("nobody holds the pages")
 		}
 		check("no pages in time", 503, "kv_pool_exhausted", ask(strings.Repeat("z", 7000)), "X-Request-Timeout", "2.5")
+		// The same for a prompt of one page, behind many of one page.
+		before := x.events.count(from, trace.Decode, trace.Opened)
+		for range 60 {
+			go func() {
+				_, _ = x.door().stream(holding, "honest", strings.Repeat("y", 100), 1000, func() {})
+			}()
+		}
+		if !x.events.wait(t.Context().Done(), from, trace.Decode, trace.Opened, before+60) {
+			t.Fatal("nobody waits for pages")
+		}
+		check("no page in time", 503, "kv_pool_exhausted", ask("z"), "X-Request-Timeout", "1.5")
 		hangUp()
 		if _, err := x.prefill.do(t.Context(), node.Command{Do: node.DoRules}); err != nil {
 			t.Fatal(err)
@@ -254,8 +280,8 @@ func TestOtherRefusalsGoTheSameRoad(t *testing.T) {
 		if _, _, _, err := x.settled(t.Context(), 10*time.Second); err != nil {
 			t.Fatal(err)
 		}
-		// Prefill's word is lost, so the reply cannot come in time.
-		if _, err := x.prefill.do(t.Context(), node.Command{Do: node.DoRules, Rules: []node.Rule{{Kind: "outcome", Out: true}}}); err != nil {
+		// Prefill's last words are lost, so the reply cannot come in time.
+		if _, err := x.prefill.do(t.Context(), node.Command{Do: node.DoRules, Rules: []node.Rule{{Kind: "outcome", Out: true}, {Kind: "settled", Out: true}}}); err != nil {
 			t.Fatal(err)
 		}
 		check("deadline", 504, "deadline_exceeded", ask("x"), "X-Request-Timeout", "0.4")

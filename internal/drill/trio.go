@@ -37,7 +37,10 @@ type trio struct {
 type limits struct{ deadline, settle, silence int }
 
 // sizes of a fleet's pools and contexts, in tokens. Prefill's pool is smaller than decode's, and the liar's than both, as in the incident.
-type sizes struct{ prefill, decode, liar, context, decodeContext, page int }
+type sizes struct {
+	prefill, decode, liar, context, decodeContext, page int
+	template                                            string // of chats; empty: the built-in model's
+}
 
 var usual = sizes{prefill: contextLen, decode: decodePool, liar: prefillPool, context: contextLen, decodeContext: contextLen}
 
@@ -78,7 +81,7 @@ func startTrio(ctx context.Context, program []string, without guard.Guard, l lim
 }
 
 func (x *trio) config(kind string) node.Config {
-	c := node.Config{Kind: kind, Seed: x.seed, Listen: "127.0.0.1:0", Context: x.sizes.context, KVTokens: x.sizes.prefill, PageTokens: x.sizes.page,
+	c := node.Config{Kind: kind, Seed: x.seed, Listen: "127.0.0.1:0", Context: x.sizes.context, KVTokens: x.sizes.prefill, PageTokens: x.sizes.page, Template: x.sizes.template,
 		Deadline: x.limits.deadline, Settle: x.limits.settle, Silence: x.limits.silence}
 	if x.without != 0 {
 		c.Without = x.without.String()

@@ -170,9 +170,10 @@ func (w *Worker) dialData(ctx context.Context, e admission.Endpoint) (dataLink, 
 // sayRefused logs the handshakes that a socket ended: the dialler is told no more than that. At most one line a second, since anybody
 // may knock.
 func (w *Worker) sayRefused(socket string) func(net.Addr, error) {
-	var next atomic.Int64 // unix nanoseconds
+	var next atomic.Int64 // since began: the wall clock may jump
+	began := time.Now()
 	return func(remote net.Addr, err error) {
-		now, due := time.Now().UnixNano(), next.Load()
+		now, due := int64(time.Since(began)), next.Load()
 		if now >= due && next.CompareAndSwap(due, now+int64(time.Second)) {
 			w.log.Warn("link refused", "socket", socket, "remote", remote, "error", err)
 		}

@@ -40,6 +40,7 @@ type Config struct {
 	Claims     int      `json:"claims,omitzero"`      // liar
 	Context    int      `json:"context,omitzero"`     // workers
 	Lie        string   `json:"lie,omitzero"`         // liar
+	Template   string   `json:"template,omitzero"`    // the model's chat template; empty: the built-in's
 	Prefills   []string `json:"prefills,omitzero"`    // gateway: control addresses, of the honest prefill and then of the liar
 	Decode     string   `json:"decode,omitzero"`      // gateway: control address
 	Deadline   int      `json:"deadline,omitzero"`    // gateway: milliseconds

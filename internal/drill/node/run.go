@@ -129,7 +129,7 @@ func (n *node) obey(c Command) {
 }
 
 func (n *node) start() (Reply, error) {
-	f, err := gguf.Parse(recall.Build(recall.Config{MinMatch: -1}))
+	f, err := gguf.Parse(recall.Build(recall.Config{MinMatch: -1, Template: n.cfg.Template}))
 	if err != nil {
 		return Reply{}, err
 	}

@@ -1,6 +1,7 @@
 package recall
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/sluicekv/sluice/internal/gguf"
@@ -14,9 +15,10 @@ type Config struct {
 	// MinMatch is about how many tokens must match for the model to copy; below that it says EOS. 0 means 1. -1: it always
 	// copies, which is what tests for leaks want, since a model that is quiet can hide one.
 	MinMatch      int
-	StopAtNewline bool // a newline is copied as EOS: a reply ends with the line it copies
-	Untied        bool // the output matrix is a tensor of its own
-	F32           bool // matrices are stored as F32 instead of F16
+	StopAtNewline bool   // a newline is copied as EOS: a reply ends with the line it copies
+	Untied        bool   // the output matrix is a tensor of its own
+	F32           bool   // matrices are stored as F32 instead of F16
+	Template      string // chat template (Jinja); empty: the model's own
 }
 
 // Build returns the model as a GGUF file. The same Config gives the same bytes on every machine of one architecture.
@@ -102,5 +104,5 @@ func metadata(w *gguf.Writer, cfg Config) {
 	w.Uint32("tokenizer.ggml.eos_token_id", EOS)
 	w.Uint32("tokenizer.ggml.padding_token_id", Pad)
 	w.Bool("tokenizer.ggml.add_bos_token", true)
-	w.String("tokenizer.chat_template", chatTemplate)
+	w.String("tokenizer.chat_template", cmp.Or(cfg.Template, chatTemplate))
 }
