@@ -339,8 +339,13 @@ func (c *call) usage(b []byte, o outcome, last bool) []byte {
 	b = strconv.AppendInt(b, int64(n+len(o.ids)), 10)
 	b = append(b, `,"completion_tokens":`...)
 	b = strconv.AppendInt(b, int64(len(o.ids)), 10)
-	b = append(b, `,"prompt_tokens_details":null,"reasoning_tokens":0`...)
-	if c.w.atLeast(0, 5, 23) {
+	// The last chunk of a completion's stream comes without what is null.
+	bare := last && c.q.Stream && c.q.Endpoint == actor.Completions
+	if !bare {
+		b = append(b, `,"prompt_tokens_details":null`...)
+	}
+	b = append(b, `,"reasoning_tokens":0`...)
+	if c.w.atLeast(0, 5, 23) && !bare {
 		b = append(b, `,"completion_tokens_details":null`...)
 	}
 	return append(b, '}')
