@@ -32,6 +32,7 @@ type modelEntry struct {
 	Served       string          `yaml:"served_as"`     // the workers' name for the model, if it is another
 	Version      string          `yaml:"version"`       // of the engine: which fields of a body it reads; default: the newest known
 	Unknown      string          `yaml:"unknown"`       // fields that the engine's table does not have: reject, strip or pass
+	Tokenizer    string          `yaml:"tokenizer"`     // the tokenizer.json of the workers' model: prompts are counted here
 	Uncounted    string          `yaml:"uncounted"`     // prompts that may be over the limit and that no worker counts: refuse (default) or pass
 	BudgetTokens int             `yaml:"budget_tokens"` // in flight on one worker; over it: 429
 	Hold         holdEntry       `yaml:"hold"`

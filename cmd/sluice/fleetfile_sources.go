@@ -9,6 +9,7 @@ import (
 	"github.com/sluicekv/sluice/internal/capacity"
 	"github.com/sluicekv/sluice/internal/fleet/foreign"
 	"github.com/sluicekv/sluice/internal/gateway"
+	"github.com/sluicekv/sluice/internal/prompt"
 )
 
 // maxDNS bounds the names of one model.
@@ -135,6 +136,21 @@ func pinsOf(d dnsEntry) string {
 
 // dnsResolver is how names are looked up; nil: the system's. Tests put another here.
 var dnsResolver foreign.Resolver
+
+// readTokenizer reads the model's tokenizer.
+func (m *modelEntry) readTokenizer(g *gateway.Guarded) error {
+	if m.Tokenizer == "" {
+		return nil
+	}
+	b, err := os.ReadFile(m.Tokenizer)
+	if err == nil {
+		g.Tokenizer, err = prompt.NewCounter(b)
+	}
+	if err != nil {
+		return fmt.Errorf("tokenizer of %s: %w (leave it out, and the workers are asked to count)", m.Name, err)
+	}
+	return nil
+}
 
 // readKeys reads the workers' keys.
 func (m *modelEntry) readKeys(g *gateway.Guarded) error {

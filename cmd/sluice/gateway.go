@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -204,7 +205,7 @@ func (m *modelEntry) open() (gateway.ModelConfig, error) {
 		if err != nil {
 			return gateway.ModelConfig{}, err
 		}
-		if err := m.readKeys(g); err != nil {
+		if err := errors.Join(m.readKeys(g), m.readTokenizer(g)); err != nil {
 			return gateway.ModelConfig{}, err
 		}
 		return gateway.ModelConfig{Name: m.Name, Aliases: m.Aliases, Guarded: g}, nil

@@ -49,7 +49,7 @@ func doctor(ctx context.Context, out io.Writer, models []modelEntry) error {
 		if err != nil {
 			return err
 		}
-		if err := m.readKeys(g); err != nil {
+		if err := errors.Join(m.readKeys(g), m.readTokenizer(g)); err != nil {
 			return err
 		}
 		f, err := foreign.New(g.Fleet)

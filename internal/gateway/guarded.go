@@ -12,6 +12,7 @@ import (
 	"github.com/sluicekv/sluice/internal/gateway/upstream/web"
 	"github.com/sluicekv/sluice/internal/jsonedit"
 	"github.com/sluicekv/sluice/internal/openai"
+	"github.com/sluicekv/sluice/internal/prompt"
 )
 
 // Guarded is a model whose workers run another engine.
@@ -27,6 +28,8 @@ type Guarded struct {
 	Session string
 	// Anywhere lets requests that begin alike go anywhere; else they go near what is cached.
 	Anywhere bool
+	// Tokenizer counts prompts as the engine does; nil: the engine is asked.
+	Tokenizer *prompt.Counter
 	// FirstToken is how the legs' logprobs of the token after the prompt are compared, where that guard is on (vLLM).
 	FirstToken FirstToken
 }

@@ -24,8 +24,9 @@ type measure struct {
 // beside is what a chat template and its own words may add, in tokens.
 const beside = 512
 
-// bounds of a prompt from its bytes. A token of text is at least a byte of it, in every tokenizer that the engines run; what the
-// template adds to a message is less than that message's own syntax in the body.
+// bounds of a prompt from its bytes. A token of text is at least a byte of it once the tokenizer has normalized it; what the template
+// adds to a message is less than that message's own syntax in the body. Normalization (NFC, which Qwen's tokenizers do) makes a
+// character up to three times as long, and none that is ASCII; one that is spelled as an escape has its bytes there.
 func bounds(doc *jsonedit.Doc) measure {
 	p := doc.Prompt()
 	switch {
@@ -34,9 +35,34 @@ func bounds(doc *jsonedit.Doc) measure {
 	case p.Shape == jsonedit.IDs || p.Shape == jsonedit.IDLists:
 		return measure{p.IDs, p.IDs + 1}
 	case p.Shape == jsonedit.Text:
-		return measure{0, p.Bytes + 2}
+		return measure{0, p.Bytes + 2*doc.NotASCII() + 2}
 	}
-	return measure{0, doc.Size() + beside}
+	return measure{0, doc.Size() + 2*doc.NotASCII() + beside}
+}
+
+// local counts with the tokenizer that the file names, if there is one: exactly where the engine's count is the text's, else a closer
+// bound, as the chat template is the engine's.
+func (g *guarded) local(doc *jsonedit.Doc, e openai.Endpoint, m measure) (_ measure, exact bool) {
+	c := g.cfg.Tokenizer
+	if c == nil {
+		return m, false
+	}
+	p := doc.Prompt()
+	n, bytes := 0, 0
+	for raw := range p.Raw() {
+		text := jsonedit.Unquote(raw)
+		bytes += len(raw)
+		if e == openai.Completions && p.Shape == jsonedit.Text {
+			special, said := doc.Get("add_special_tokens").Bool()
+			n := c.Count(text, special || !said)
+			return measure{n, n}, true
+		}
+		n += c.Most(text)
+	}
+	if p.Shape == jsonedit.Messages {
+		m.most = min(m.most, n+doc.Size()-bytes+2*doc.NotASCII()+beside)
+	}
+	return m, false
 }
 
 // admit says whether a prompt fits, before any leg is asked: by its bytes if that decides, else by the engine's own count. It returns
@@ -51,6 +77,9 @@ func (x *walk) admitGuarded(ctx context.Context) (tokens int, v verdict.Verdict)
 	output := int(x.asked.maxTokens)
 	fits := func(n int) bool { return n <= w.Prompt && n+max(output, 1)-1 <= w.Sequence.Tokens }
 	exact := m.least > 0
+	if !exact && m.most >= 0 && !fits(m.most) {
+		m, exact = gm.local(x.guarded.doc, x.endpoint, m)
+	}
 	if !exact && m.most >= 0 && !fits(m.most) {
 		counted, known := gm.count.ask(ctx, x.model.served, w, x.guarded.doc, x.endpoint)
 		switch {
@@ -88,7 +117,7 @@ func (x *walk) admitGuarded(ctx context.Context) (tokens int, v verdict.Verdict)
 	case m.least > 0 || gm.cfg.Uncounted || gm.row.Legs() == 1:
 		// Its text fits and only the template's part is not known; or nobody counts, and one leg will.
 	default:
-		v = verdict.Of(verdict.ContextLength, verdict.Admission, "the prompt may have up to %d tokens by its bytes, no worker counts it, and at most %d fit (set by %s)", m.most, w.Prompt, limit.Setter)
+		v = verdict.Of(verdict.ContextLength, verdict.Admission, "the prompt may have up to %d tokens, no worker counts it, and at most %d fit (set by %s)", m.most, w.Prompt, limit.Setter)
 	}
 	x.rec.Tokens.Planned = uint32(max(m.least, 0))
 	return tokens, v

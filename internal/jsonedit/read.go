@@ -1,8 +1,10 @@
 package jsonedit
 
 import (
+	"encoding/binary"
 	"hash/maphash"
 	"math"
+	"math/bits"
 	"strconv"
 	"strings"
 	"sync"
@@ -204,6 +206,18 @@ func (d *Doc) Removed() int { return d.removed }
 
 // Size of the body in bytes.
 func (d *Doc) Size() int { return len(d.body) }
+
+// NotASCII is how many bytes of the body are part of a character that is not ASCII.
+func (d *Doc) NotASCII() (n int) {
+	b := d.body
+	for ; len(b) >= 8; b = b[8:] {
+		n += bits.OnesCount64(binary.LittleEndian.Uint64(b) & tops)
+	}
+	for _, c := range b {
+		n += int(c >> 7)
+	}
+	return n
+}
 
 // Prompt is where the prompt lies.
 func (d *Doc) Prompt() Prompt { return d.prompt }

@@ -97,6 +97,14 @@ func (v Value) Text() (text []byte, ok bool) {
 	return unquote(make([]byte, 0, len(inside)), inside), true
 }
 
+// Unquote is the text of the inside of a JSON string that was read (Prompt.Raw).
+func Unquote(inside []byte) string {
+	if bytes.IndexByte(inside, '\\') < 0 {
+		return string(inside)
+	}
+	return string(unquote(make([]byte, 0, len(inside)), inside))
+}
+
 // Get returns a member of an object. It scans the object: use it on small ones.
 func (v Value) Get(name string) (found Value) {
 	v.Each(func(n []byte, m Value) bool {
