@@ -49,6 +49,9 @@ func (x *walk) respond(v verdict.Verdict, param string) {
 
 // count counts a reply by what the client saw of it.
 func (x *walk) count(v verdict.Verdict, status int) {
+	if x.test != nil {
+		return
+	}
 	x.sent.verdict, x.sent.status = v, status
 	x.g.metrics.tenantRequests.WithLabelValues(x.tenant.Label(), strconv.Itoa(status)).Inc()
 	x.g.metrics.requests.WithLabelValues(x.asked.model, x.endpoint.String(), strconv.Itoa(status), v.Code.String()).Inc()

@@ -144,6 +144,7 @@ type Gateway struct {
 	live    live           // limits that a reload may change
 	reloads sync.Mutex     // one at a time
 	started bool           // under reloads
+	proving sync.WaitGroup // canaries
 	leaving sync.WaitGroup // fleets that were taken out and are still used
 	ring    *record.Ring
 	writer  *record.Writer // nil: none
@@ -330,9 +331,17 @@ func (g *Gateway) Start() (err error) {
 	defer g.reloads.Unlock()
 	g.started = true
 	for m := range g.catalog().primaries {
-		m.fleet.Start()
+		g.begin(m)
 	}
 	return nil
+}
+
+// begin starts a model's fleet, and what keeps it in order.
+func (g *Gateway) begin(m *model) {
+	m.fleet.Start()
+	if m.guarded != nil {
+		g.proving.Go(func() { g.prove(m.name, m.guarded.fleet) })
+	}
 }
 
 // server has the limits of a server on a hostile network; h1 only, so that a connection is one request at a time.
@@ -442,6 +451,7 @@ func (g *Gateway) Close() error {
 			m.release()
 		}
 		g.quit()
+		g.proving.Wait()
 		g.endings.Wait()
 		g.leaving.Wait()
 		g.webhook.close()

@@ -45,7 +45,9 @@ func (l *guardedLeg) finish(v verdict.Verdict) {
 	e.count(v)
 	e.slot = x.g.ring.Put(e.rec)
 	x.sent.prompt, x.sent.completion = e.rec.Tokens.DecodeSealed, e.rec.Tokens.Completion
-	x.lease.Begin()
+	if x.lease != nil { // nil: a request of the gateway's own
+		x.lease.Begin()
+	}
 	x.g.endings.Add(1)
 	l.model.enter()
 	if l.run.Ended() {
@@ -132,7 +134,12 @@ func (e *guardedEnd) settle() {
 	g.ring.Update(e.slot, e.rec)
 	g.write(e.rec)
 	g.runs.drop(l.run)
-	g.spent(l.lease, l.tenant.Label(), e.computed(), max(int(e.rec.Tokens.Completion), l.chunks))
+	if l.lease != nil {
+		g.spent(l.lease, l.tenant.Label(), e.computed(), max(int(e.rec.Tokens.Completion), l.chunks))
+	}
+	if l.test != nil {
+		l.test <- outcome{e.rec.Verdict, e.said, rep.Settled}
+	}
 }
 
 // fill adds what the legs said to the record.

@@ -28,6 +28,7 @@ type guardedRequest struct {
 	every   bool  // usage in every chunk was asked for
 	salt    string
 	tokens  int // to plan with
+	near    foreign.Near
 	fits    int // the prompt was shown to have at most so many tokens, and that fits; 0: not shown
 	modes   Modes
 	objects []objection // guards that objected before there was an attempt
@@ -64,6 +65,7 @@ func (x *walk) prepareGuarded(m *model) (verdict.Verdict, string) {
 	}
 	q.modes = x.g.guards.modes()
 	q.salt = x.salt(q.doc)
+	q.near = x.near()
 	x.bind()
 	if v := x.awaitRested(); !v.IsZero() {
 		return v, ""
@@ -122,7 +124,7 @@ func (x *walk) runGuarded() {
 
 func (x *walk) needGuarded(not [2]string) foreign.Need {
 	out := max(int(x.asked.maxTokens), 1)
-	return foreign.Need{Tokens: x.guarded.tokens + out - 1, Prompt: x.guarded.tokens, Load: x.guarded.tokens + out, Not: not}
+	return foreign.Need{Tokens: x.guarded.tokens + out - 1, Prompt: x.guarded.tokens, Load: x.guarded.tokens + out, Not: not, Near: x.guarded.near}
 }
 
 // restWait is how long a request waits for pairs that rest until their transfer is provably over: mostly that is a moment.

@@ -59,7 +59,7 @@ func (g *Gateway) Reload(r Reload) (changes []string, err error) {
 	g.live.set(limits.Body, limits.Deadline)
 	if g.started {
 		for _, m := range next.fresh {
-			m.fleet.Start()
+			g.begin(m)
 		}
 	}
 	for _, m := range before.order {

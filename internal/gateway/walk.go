@@ -43,6 +43,7 @@ type walk struct {
 	ids     []int32 // of the prompt; let go once they cannot be needed again
 
 	guarded *guardedRequest // nil: native
+	test    chan outcome    // of a request of the gateway's own; nil: a client's
 	memory  memory          // of the body, until prepare is over
 
 	attempt attempt.ID
@@ -105,7 +106,7 @@ func (x *walk) begin() {
 	encode := x.rec.Times[record.PhaseEncode]
 	x.kept = false
 	x.attempt = attempt.New()
-	x.rec = record.Record{Attempt: x.attempt.String(), Request: x.request, Scope: hex.EncodeToString(x.tenant.Scope[:]), Model: x.asked.model, Start: time.Now()}
+	x.rec = record.Record{TestTraffic: x.test != nil, Attempt: x.attempt.String(), Request: x.request, Scope: hex.EncodeToString(x.tenant.Scope[:]), Model: x.asked.model, Start: time.Now()}
 	if x.model != nil {
 		x.rec.Revision = x.model.fleet.Fingerprint()
 	}

@@ -211,6 +211,9 @@ func (f *Fleet) Close() {
 	f.transport.CloseIdleConnections()
 }
 
+// Closed is closed with the fleet.
+func (f *Fleet) Closed() <-chan struct{} { return f.ctx.Done() }
+
 // Reconfigure takes another configuration of the same model and engine: workers come and go, what is pinned changes, attempts end on
 // what they began with. It says what changed among the workers, one line each. A configuration that Check refuses changes nothing.
 func (f *Fleet) Reconfigure(cfg Config) ([]string, error) {
