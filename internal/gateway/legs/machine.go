@@ -157,7 +157,7 @@ func (m *Machine) after(e Event) Action {
 			m.answered(LegError{Decode, m.verdict})
 		}
 	case LegBroke:
-		if m.state == Completed && m.engine != Native {
+		if m.state == Completed && m.engine != Native && e.Leg == Decode {
 			m.spoke |= Of(WireKept) // none of it leaves: the reply is complete
 		}
 	}
@@ -227,7 +227,7 @@ func (m *Machine) overhear(e Event, eject *bool) bool {
 			return m.observe.Has(n)
 		}
 	case Deadline:
-		if p, d := m.legs[Prefill], m.legs[Decode]; !e.Short && m.state == Holding && (m.content == 0 && d.status == 0 || !p.ended && engines[m.engine].legs > 1) {
+		if !e.Short {
 			m.spoke |= Of(Answered)
 		}
 		return false

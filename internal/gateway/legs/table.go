@@ -137,7 +137,7 @@ const free = "none: it waits for what is sent anyway"
 
 var needs = [numNeeds]need{
 	Spoken: {"spoken", 0, "decode has something to say: a refusal before that is still a status", free, func(m *Machine) answer {
-		return when(m.content > 0 || m.legs[Decode].ended)
+		return when(m.content > 0 || m.full || m.legs[Decode].ended)
 	}},
 	PrefillVerdict: {"prefill-verdict", guard.Hold, "prefill's verdict is in, and it is not a no", free, func(m *Machine) answer {
 		return when(m.legs[Prefill].ended)
