@@ -106,6 +106,10 @@ three: ## The tests that run gateway, prefill and decode as three processes, kil
 	$(GO) test -count 1 -v -run 'Process|Socket|Stopped|Storm|Killed' ./cmd/sluice
 
 MODEL := models/SmolLM2-135M-Instruct.Q4_1.gguf
+.PHONY: lying-table
+lying-table: ## Every lie of the catalogue told to the gateway by workers of every engine, in every kind of reply; prints what came of it
+	$(GO) test -count 1 -v -run 'TestLyingTable$$' ./internal/gateway/lyingtable -args -full
+
 .PHONY: model-check
 model-check: ## Explore the protocol's model in all its sizes, and follow all of its steps with the code (minutes; the quick part is in make test)
 	$(GO) test -count=1 -v -timeout 30m -run 'TestBothWays|TestEvery|TestLarge' ./internal/handoff/model -args -full

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/sluicekv/sluice/internal/fleet/foreign"
+	"github.com/sluicekv/sluice/internal/gateway/legs"
 	"github.com/sluicekv/sluice/internal/record"
 	"github.com/sluicekv/sluice/internal/verdict"
 )
@@ -119,10 +120,13 @@ func (e *guardedEnd) settle() {
 			e.over = l.model.guarded.fleet.Rest(l.pair, "decode answered a prompt that prefill refused")
 		}
 	}
+	rep := l.run.Report()
+	if rep.Cut && quit == g.quitting && !l.spoke.Has(legs.Answered) {
+		l.object(objection{legs.Answered.String(), l.modes.Of(legs.Answered.String()), "the legs did not end in time"})
+	}
 	e.said = l.said
 	e.fill()
 	e.count(e.rec.Verdict)
-	rep := l.run.Report()
 	l.model.guarded.fleet.Done(l.pair)
 	if !rep.Settled {
 		g.metrics.unsettled.Inc()

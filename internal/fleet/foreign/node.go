@@ -77,6 +77,8 @@ func (f *Fleet) newNode(w Worker, from string, old *Node) *Node {
 		if w.EngineID == "" {
 			n.engineID = old.engineID
 		}
+	} else if f.engine == VLLMMooncake && w.Role == capacity.Prefill && w.EngineID == "" {
+		n.suspect = "the id of its engine was not asked yet" // decode is told it
 	}
 	n.settle()
 	return n
@@ -262,6 +264,13 @@ func (n *Node) Facts() capacity.Facts {
 	n.fleet.mu.Lock()
 	defer n.fleet.mu.Unlock()
 	return n.facts
+}
+
+// Boots counts the worker's processes that were seen: what it said of itself before a restart is of no worth after it.
+func (n *Node) Boots() int {
+	n.fleet.mu.Lock()
+	defer n.fleet.mu.Unlock()
+	return n.now().boots
 }
 
 // At is the URL of a path of the worker.

@@ -3,6 +3,7 @@ package vllm
 import (
 	"bytes"
 	"crypto/sha256"
+	"fmt"
 	"net"
 	"strconv"
 	"strings"
@@ -35,9 +36,13 @@ func (g *Engine) judge(a web.Asked, answer *jsonedit.Doc, h jsonedit.Value, age 
 	if !ok || len(engine) == 0 {
 		return foreign("remote_engine_id is missing")
 	}
-	blocks, ok := blocksOf(h.Get("remote_block_ids"))
-	if !ok {
+	known := a.Pair.Prefill.Facts()
+	blocks, flat, ok := blocksOf(h.Get("remote_block_ids"))
+	switch {
+	case !ok:
 		return foreign("remote_block_ids is not a list of blocks")
+	case flat && grouped(known.Version):
+		return foreign("remote_block_ids is one list, which this version does not send")
 	}
 	if why := names(h, a.Pair.Prefill); why != "" {
 		return foreign(why)
@@ -51,7 +56,13 @@ func (g *Engine) judge(a web.Asked, answer *jsonedit.Doc, h jsonedit.Value, age 
 			return foreign("remote_num_tokens is not what prefill says it computed")
 		}
 	}
-	if page := a.Pair.Prefill.Facts().PageSize; page > 0 && int64(blocks)*int64(page) < computed {
+	if len(h.Raw()) > roomy+perToken*int(min(computed, 1<<24)) {
+		return foreign("it is larger than the prompt accounts for")
+	}
+	if grouped(known.Version) && !g.engines.same(a.Pair.Prefill.Name, a.Pair.Prefill.Boots(), engine) {
+		return foreign("remote_engine_id is not the one that this worker named before")
+	}
+	if page := known.PageSize; page > 0 && int64(blocks)*int64(page) < computed {
 		return foreign("remote_block_ids has too few blocks")
 	}
 	if id := h.Get("remote_request_id"); id.Said() {
@@ -66,6 +77,8 @@ func (g *Engine) judge(a web.Asked, answer *jsonedit.Doc, h jsonedit.Value, age 
 		if !g.used.first(engine, text) {
 			return legs.Handle{State: legs.Stale, Why: "it was used before"}
 		}
+	} else if grouped(known.Version) {
+		return foreign("remote_request_id is missing")
 	}
 	if t := h.Get("remote_blocks_expiry_time"); t.Said() {
 		// Only a wall clock can be compared with ours.
@@ -76,10 +89,54 @@ func (g *Engine) judge(a web.Asked, answer *jsonedit.Doc, h jsonedit.Value, age 
 	return legs.Handle{State: legs.Ours}
 }
 
+// A handle lists a number for each block, of each group of layers.
+const (
+	roomy    = 64 << 10
+	perToken = 32
+)
+
+// engines remembers what each prefill calls itself, until it restarts. Ranks of one engine differ in an ending.
+type engines struct {
+	mu   sync.Mutex
+	name map[string]engineOf // by worker
+}
+
+type engineOf struct {
+	boots int
+	id    string
+}
+
+// maxEngines bounds the memory of workers that come and go.
+const maxEngines = 4096
+
+func (e *engines) same(worker string, boots int, id []byte) bool {
+	base, _, _ := strings.Cut(string(id), "_dp")
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if was, ok := e.name[worker]; ok && was.boots == boots {
+		return was.id == base
+	}
+	if e.name == nil || len(e.name) >= maxEngines {
+		e.name = map[string]engineOf{}
+	}
+	e.name[worker] = engineOf{boots, base}
+	return true
+}
+
+// grouped reports whether a version is known to name its request in a handle and to list blocks by group, as vLLM does since the end of
+// 2025. Of a worker whose version is not known either is taken.
+func grouped(version string) bool {
+	var major, minor int
+	if n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor); n < 2 {
+		return false
+	}
+	return major > 0 || minor >= 20
+}
+
 // blocksOf counts the blocks of the longest group: lists of lists, or one list on older versions.
-func blocksOf(v jsonedit.Value) (n int, ok bool) {
+func blocksOf(v jsonedit.Value) (n int, one, ok bool) {
 	if v.Kind() != jsonedit.Array {
-		return 0, false
+		return 0, false, false
 	}
 	ok = true
 	flat, groups := 0, 0
@@ -103,7 +160,7 @@ func blocksOf(v jsonedit.Value) (n int, ok bool) {
 		return ok
 	})
 	n = max(n, flat)
-	return n, ok && n > 0 && (flat == 0 || groups == 0)
+	return n, flat > 0, ok && n > 0 && (flat == 0 || groups == 0)
 }
 
 // whole is a handle for decode: its bytes, and what it means where an engine leaves that out.

@@ -20,7 +20,10 @@ import (
 )
 
 // Engine makes plans; it remembers which handles were used.
-type Engine struct{ used used }
+type Engine struct {
+	used    used
+	engines engines
+}
 
 // one makes prefill's body: the same prompt, one token, no stream, and nothing that could end it before that token.
 func one(a web.Asked, params []byte) *jsonedit.Edit {

@@ -53,6 +53,7 @@ type Report struct {
 	Prefill, Decode                  time.Duration // to prefill's answer; from there (or the start) to decode's end
 	Bytes                            int64         // of decode's output
 	Unsent                           bool          // a leg could not be reached: nothing was sent to it
+	Cut                              bool          // a leg had not ended in the time that it was given
 	Settled                          bool          // every leg ended by itself, or was cut where no transfer could be under way
 }
 
@@ -302,8 +303,9 @@ func (r *Run) Cut() { r.giveUp() }
 // giveUp cuts legs that did not end in time.
 func (r *Run) giveUp() {
 	r.mu.Lock()
-	if r.live > 0 && r.plan.Prefill != nil && !r.spoke {
-		r.report.Settled = false
+	if r.live > 0 && r.plan.Prefill != nil {
+		r.report.Cut = true
+		r.report.Settled = r.report.Settled && r.spoke
 	}
 	r.mu.Unlock()
 	for _, c := range r.cancel {
