@@ -40,6 +40,7 @@ type limits struct{ deadline, settle, silence int }
 type sizes struct {
 	prefill, decode, liar, context, decodeContext, page int
 	template                                            string // of chats; empty: the built-in model's
+	pageWait                                            int    // milliseconds; 0: the default
 }
 
 var usual = sizes{prefill: contextLen, decode: decodePool, liar: prefillPool, context: contextLen, decodeContext: contextLen}
@@ -81,7 +82,7 @@ func startTrio(ctx context.Context, program []string, without guard.Guard, l lim
 }
 
 func (x *trio) config(kind string) node.Config {
-	c := node.Config{Kind: kind, Seed: x.seed, Listen: "127.0.0.1:0", Context: x.sizes.context, KVTokens: x.sizes.prefill, PageTokens: x.sizes.page, Template: x.sizes.template,
+	c := node.Config{Kind: kind, Seed: x.seed, Listen: "127.0.0.1:0", Context: x.sizes.context, KVTokens: x.sizes.prefill, PageTokens: x.sizes.page, Template: x.sizes.template, PageWait: x.sizes.pageWait,
 		Deadline: x.limits.deadline, Settle: x.limits.settle, Silence: x.limits.silence}
 	if x.without != 0 {
 		c.Without = x.without.String()

@@ -32,7 +32,7 @@ var moreMutants = []mutant{
 	// Who may speak.
 	{"keyring: a name of another's", "keyring/fleet.go", "case n.Name != h.Name || n.Role != h.Role:", "case false:", ofKeyring},
 	{"keyring: any role", "keyring/fleet.go", "if !slices.Contains(roles, n.Role) {", "if false {", ofKeyring},
-	{"keyring: prefill signs plans", "keyring/fleet.go", "return ok && n.Role == wire.RoleGateway", "return ok", ofKeyring},
+	{"keyring: prefill signs plans", "keyring/fleet.go", "return ok && n.Role == wire.RoleGateway", "return ok && n.Role <= wire.RoleDecode", ofKeyring},
 	{"link: any prefill may send for an attempt", "worker/inbound.go", "return string(in.conn.PeerKey()) == string(key[:]) && uint64(in.conn.Peer().Boot) == boot", "return true", ofWorker},
 	{"link: another boot of the same prefill", "worker/inbound.go", "&& uint64(in.conn.Peer().Boot) == boot", "", ofWorker},
 	{"link: strays without end", "worker/inbound.go", "if in.strays++; in.strays > in.w.cfg.Limits.Strays {", "if in.strays++; false {", ofWorker},

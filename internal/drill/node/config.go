@@ -37,6 +37,7 @@ type Config struct {
 	Without    string   `json:"without,omitzero"`     // guards that are taken out; an unsafe build's only
 	PageTokens int      `json:"page_tokens,omitzero"` // workers; 0: PageTokens
 	KVTokens   int      `json:"kv_tokens,omitzero"`   // workers
+	PageWait   int      `json:"page_wait,omitzero"`   // workers: milliseconds that a request may wait for pages; 0: the default
 	Claims     int      `json:"claims,omitzero"`      // liar
 	Context    int      `json:"context,omitzero"`     // workers
 	Lie        string   `json:"lie,omitzero"`         // liar

@@ -161,6 +161,7 @@ func (n *node) start() (Reply, error) {
 		cfg := worker.Config{Version: "drill", Name: n.cfg.Kind, Role: capacity.Role(n.cfg.Kind), Listen: n.cfg.Listen, Data: n.cfg.Data, Advertise: n.cfg.Advertise,
 			Model: m, PageTokens: cmp.Or(n.cfg.PageTokens, PageTokens), KVTokens: n.cfg.KVTokens, Context: n.cfg.Context, ServeSmaller: true, Threads: 1, Identity: ids[n.cfg.Kind], Fleet: keys,
 			Log: logger, Trace: n.rec, Frames: n.frames.filter}
+		cfg.Limits.PageWait = milliseconds(n.cfg.PageWait)
 		if n.worker, err = worker.New(cfg); err != nil {
 			return Reply{}, err
 		}
