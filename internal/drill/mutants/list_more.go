@@ -71,7 +71,7 @@ var moreMutants = []mutant{
 	{"legs: a stream that just ends is well", "gateway/legs/table.go", "case d.finish == NoFinish && d.ended:", "case false:", ofLegs},
 	{"legs: completion need not be counted", "gateway/legs/table.go", "if d.ended && d.completion != m.content {", "if false {", ofLegs},
 	{"legs: usage is what was planned", "gateway/legs/machine.go", "prompt = m.legs[Decode].prompt\n\tif prompt < 0 {", "prompt = m.expect.PromptTokens\n\tif prompt < 0 {", ofLegs},
-	{"legs: silent about usage, and ended", "gateway/legs/table.go", "if m.legs[Prefill].ended && p < 0 || m.legs[Decode].ended && d < 0 {", "if false {", append([]string{"gateway/legs"}, "gateway/lyingtable")},
+	{"legs: silent about usage, and ended", "gateway/legs/table.go", "if m.legs[l].ended && n < 0 {", "if false {", append([]string{"gateway/legs"}, "gateway/lyingtable")},
 	{"native: more tokens than were asked for", "gateway/upstream/native/hear.go", "if int64(r.machine.Output)+int64(n) > int64(r.plan.MaxTokens) {", "if false {", ofGateway},
 	{"native: a peer chooses the status", "gateway/upstream/native/hear.go", "\tv.Status = v.Code.About().Status\n", "", ofGateway},
 	{"native: the seal's digest is not compared", "gateway/upstream/native/hear.go", "DigestOK: f.Digest == r.plan.Digest}, \"a seal out of place\")", "DigestOK: true}, \"a seal out of place\")", ofGateway},
@@ -82,7 +82,7 @@ var moreMutants = []mutant{
 	{"retry: under the same attempt", "gateway/walk.go", "\tx.attempt = attempt.New()\n", "\tif x.attempt.IsZero() {\n\t\tx.attempt = attempt.New()\n\t}\n", ofGateway},
 	{"record: none of a request that was refused", "gateway/finish.go", "\tx.g.ring.Put(x.rec)\n\tx.g.write(x.rec)\n", "", ofGateway},
 	{"record: counts of what was planned", "gateway/finish.go", "r.Tokens.PrefillComputed, r.Tokens.DecodeSealed, r.Tokens.Completion = rep.PrefillComputed, rep.DecodeSealed, rep.Completion", "r.Tokens.PrefillComputed, r.Tokens.DecodeSealed, r.Tokens.Completion = r.Tokens.Planned, r.Tokens.Planned, rep.Completion", ofGateway},
-	{"tenant: one scope for everybody", "gateway/tenant/tenant.go", "\tm.Write([]byte(id))\n", "", append([]string{"gateway/tenant"}, "gateway")},
+	{"tenant: one scope for everybody", "gateway/tenant/tenant.go", "\tm.Write([]byte(label))\n", "\t_ = label\n", append([]string{"gateway/tenant"}, "gateway")},
 	// Fleets.
 	{"fleet: a pair of two versions", "fleet/board.go", "if p.class != d.class {\n\t\treturn false\n\t}\n\tif len(b.resting)", "if len(b.resting)", ofFleet},
 	{"fleet: a pair that rests is used", "fleet/board.go", "return !resting || !now.Before(r.until)", "return true || !resting || !now.Before(r.until)", ofFleet},
