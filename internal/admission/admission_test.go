@@ -227,3 +227,21 @@ func FuzzVerify(f *testing.F) {
 		}
 	})
 }
+
+// TestNoStringOfAPlanIsLongerThanItMayBe: a signed plan is still read with bounds.
+func TestNoStringOfAPlanIsLongerThanItMayBe(t *testing.T) {
+	p := newPlan()
+	p.Request = strings.Repeat("x", 128)
+	b, err := appendPlan(nil, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := parsePlan(b); err != nil {
+		t.Fatal(err)
+	}
+	long := append([]byte(nil), b[:16]...)
+	long = append(append(long, 129), "x"...)
+	if _, err := parsePlan(append(long, b[17:]...)); !errors.Is(err, ErrMalformed) {
+		t.Errorf("a request id of 129 bytes: %v", err)
+	}
+}
