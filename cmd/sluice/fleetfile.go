@@ -1,12 +1,14 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/sluicekv/sluice/internal/certs"
 	"github.com/sluicekv/sluice/internal/config"
 	"github.com/sluicekv/sluice/internal/fleet/foreign"
 )
@@ -42,6 +44,7 @@ type modelEntry struct {
 	Canaries     *int            `yaml:"canaries"`        // that an ejected pair must answer right in a row before it serves again (3); 0: time alone
 	SlowStart    string          `yaml:"slow_start"`      // how long a worker that came (back) gets less than its share (30s); 0s: none
 	Session      string          `yaml:"session_header"`  // of clients: requests with the same value go to the same pair while that serves
+	TLS          tlsEntry        `yaml:"tls"`             // to workers with https URLs that name none of their own
 	Affinity     string          `yaml:"prefix_affinity"` // on (default): what begins alike goes to the same prefill worker while that is not loaded; off
 }
 
@@ -58,6 +61,21 @@ type holdEntry struct {
 type firstTokenEntry struct {
 	Top       int     `yaml:"top"`       // likeliest tokens that each leg says: 1 to 8
 	Tolerance float64 `yaml:"tolerance"` // nats by which they may differ
+}
+
+// tlsEntry is how workers with https URLs are reached. Files are PEM, and are read again when they change.
+type tlsEntry struct {
+	CA         string `yaml:"ca_file"`     // of the worker's certificate; default: the system's
+	Cert       string `yaml:"cert_file"`   // shown to the worker
+	Key        string `yaml:"key_file"`    // its key
+	ServerName string `yaml:"server_name"` // in the worker's certificate; default: the URL's host
+}
+
+func (t tlsEntry) files() (certs.ClientFiles, error) {
+	if (t.Cert == "") != (t.Key == "") {
+		return certs.ClientFiles{}, errors.New("tls: cert_file and key_file go together")
+	}
+	return certs.ClientFiles{CA: t.CA, Cert: t.Cert, Key: t.Key, ServerName: t.ServerName}, nil
 }
 
 type workerEntry struct {
@@ -79,6 +97,7 @@ type workerEntry struct {
 	KVHosts       []string `yaml:"kv_hosts"`  // vllm-nixl: hosts that handles may name; default: the URL's
 	KVPort        int      `yaml:"kv_port"`   // vllm-nixl: the port that handles must name
 	KeyFile       string   `yaml:"api_key_file"`
+	TLS           tlsEntry `yaml:"tls"`
 }
 
 // dnsEntry is a name whose addresses, or SRV targets if it begins with _, are workers. Pins are those of every one.

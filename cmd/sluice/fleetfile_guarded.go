@@ -55,6 +55,9 @@ func (m *modelEntry) guarded() (*gateway.Guarded, error) {
 	if m.Model != "" {
 		return nil, errors.New("model: is for native workers, which the gateway encodes for; other engines count by themselves")
 	}
+	if g.Fleet.TLS, err = m.TLS.files(); err != nil {
+		return nil, err
+	}
 	roles := map[capacity.Role]int{}
 	for j, w := range m.Workers {
 		fw, err := w.guarded(m.Engine)
@@ -127,6 +130,12 @@ func (w workerEntry) guarded(engine string) (foreign.Worker, error) {
 		return out, fmt.Errorf("url %q: must be http://host:port or https://host:port, without a user or a query", w.URL)
 	}
 	out.URL = u
+	if out.TLS, err = w.TLS.files(); err != nil {
+		return out, err
+	}
+	if w.TLS != (tlsEntry{}) && u.Scheme != "https" {
+		return out, fmt.Errorf("url %q: tls is for https://host:port", w.URL)
+	}
 	if engine == foreign.Plain {
 		if w.Role != "" && w.Role != string(capacity.Both) {
 			return out, fmt.Errorf("role %q: a plain worker is both", w.Role)

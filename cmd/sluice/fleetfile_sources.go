@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"strings"
@@ -115,7 +116,7 @@ func (d dnsEntry) source(engine string) (*foreign.DNS, error) {
 		return nil, err
 	}
 	pins := d.workerEntry
-	pins.Name, pins.URL = "", "http://"+"any:1"
+	pins.Name, pins.URL = "", cmp.Or(d.Scheme, "http")+"://any:1"
 	like, err := pins.guarded(engine)
 	if err != nil {
 		return nil, err

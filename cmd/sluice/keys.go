@@ -19,7 +19,9 @@ func newKeysCommand() *cobra.Command {
 ROLE is gateway, prefill or decode; a NAME that is a role, or begins with one and a dash, needs no ROLE. Without
 arguments the nodes are gateway, prefill and decode. Nodes are added to a DIR that exists; keys are never written over.
 
-Copy to each machine its own NAME.key and fleet.pub, and nothing else.`,
+Copy to each machine its own NAME.key and fleet.pub, and nothing else.
+
+The API keys of clients are made by sluice keys tenant.`,
 		Example: `  sluice keys --dir keys
   sluice keys --dir keys gateway prefill-0 prefill-1 decode-0
   sluice keys --dir keys edge=gateway`,
@@ -50,5 +52,6 @@ Copy to each machine its own NAME.key and fleet.pub, and nothing else.`,
 		},
 	}
 	c.Flags().StringVar(&dir, "dir", "keys", "`DIR` to make, or to add nodes to")
+	c.AddCommand(newKeysTenantCommand())
 	return c
 }

@@ -212,6 +212,11 @@ func (g *Gateway) certificates() map[string]time.Time {
 
 // workerCerts are what workers are reached with.
 func (g *Gateway) workerCerts() (out []*certs.Client) {
+	for m := range g.catalog().primaries {
+		if m.guarded != nil {
+			out = append(out, m.guarded.fleet.Certs()...)
+		}
+	}
 	return out
 }
 

@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/sluicekv/sluice/internal/capacity"
+	"github.com/sluicekv/sluice/internal/certs"
 	"github.com/sluicekv/sluice/internal/fleet"
 	"github.com/sluicekv/sluice/internal/transport/h1"
 )
@@ -55,18 +56,19 @@ type Worker struct {
 	KVHosts       []string // NIXL: hosts that prefill's handles may name; default: the URL's
 	KVPort        int      // NIXL: the port that they name; 0: any
 	Key           string   // bearer token for the worker
+	TLS           certs.ClientFiles
 }
 
 // Config of a fleet: one model and its workers. Fields without a comment of their own follow their name.
 type Config struct {
 	Model   string
-	Engine  string   // one of the names above; a reload cannot change it
-	Workers []Worker // that the configuration names
-	Sources []Source // of more workers
-	TLS     *tls.Config
-	Every   time.Duration // between readings of a worker's facts (10 s)
-	Patient time.Duration // for one reading (5 s)
-	Rests   fleet.Rests   // MaxShare: of the pairs that may be ejected at once (0.5); For: how long before they may prove themselves (1 min)
+	Engine  string            // one of the names above; a reload cannot change it
+	Workers []Worker          // that the configuration names
+	Sources []Source          // of more workers
+	TLS     certs.ClientFiles // of workers that name none of their own
+	Every   time.Duration     // between readings of a worker's facts (10 s)
+	Patient time.Duration     // for one reading (5 s)
+	Rests   fleet.Rests       // MaxShare: of the pairs that may be ejected at once (0.5); For: how long before they may prove themselves (1 min)
 	// Proofs is how many canaries in a row an ejected pair must answer right before it serves again (3); negative: none, time alone.
 	Proofs    int
 	Budget    int           // tokens in flight on one worker; 0: no bound
@@ -96,13 +98,13 @@ func (c Config) filled() Config {
 
 // Fleet of one model.
 type Fleet struct {
-	engine    string // as capacity names it
-	log       *slog.Logger
-	transport *h1.Transport
-	ctx       context.Context
-	cancel    context.CancelFunc
-	wg        sync.WaitGroup
-	reading   chan struct{} // as many readings at once as it holds
+	engine  string // as capacity names it
+	log     *slog.Logger
+	secured secured
+	ctx     context.Context
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+	reading chan struct{} // as many readings at once as it holds
 
 	mu       sync.Mutex
 	cfg      Config
@@ -128,7 +130,6 @@ func New(cfg Config) (*Fleet, error) {
 		byName: map[string]*Node{}, reading: make(chan struct{}, readingAtOnce),
 	}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
-	f.transport = f.newTransport(cfg.TLS)
 	if err := f.Check(cfg); err != nil {
 		f.cancel()
 		return nil, err
@@ -142,7 +143,7 @@ func New(cfg Config) (*Fleet, error) {
 }
 
 // newTransport makes what requests to workers go through.
-func (f *Fleet) newTransport(tls *tls.Config) *h1.Transport {
+func (f *Fleet) newTransport(tls func(host string) (*tls.Config, error)) *h1.Transport {
 	// Engines close idle connections after 5 s: a connection that they are about to close is not used.
 	return &h1.Transport{Dial: dialer.DialContext, TLS: tls, MaxIdle: 2048, IdleFor: 3 * time.Second}
 }
@@ -154,6 +155,9 @@ func (f *Fleet) Check(cfg Config) error {
 	}
 	if _, err := named2(cfg.Workers); err != nil {
 		return fmt.Errorf("fleet: model %s: %w", cfg.Model, err)
+	}
+	if err := f.checkTLS(cfg); err != nil {
+		return err
 	}
 	ids := map[string]bool{file: true}
 	for _, s := range cfg.Sources {
@@ -208,7 +212,7 @@ func (f *Fleet) Start() {
 func (f *Fleet) Close() {
 	f.cancel()
 	f.wg.Wait()
-	f.transport.CloseIdleConnections()
+	f.secured.closeIdle()
 }
 
 // Closed is closed with the fleet.

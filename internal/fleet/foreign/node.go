@@ -62,7 +62,7 @@ type Node struct {
 
 // newNode makes a worker. old is the same worker as it was stated before, if it is known. Under mu, or before Start.
 func (f *Fleet) newNode(w Worker, from string, old *Node) *Node {
-	n := &Node{Worker: w, fleet: f, from: from, Transport: f.transport, kick: make(chan struct{}, 1), load: new(int), Header: http.Header{
+	n := &Node{Worker: w, fleet: f, from: from, Transport: f.road(w.TLS), kick: make(chan struct{}, 1), load: new(int), Header: http.Header{
 		"Content-Type": {"application/json"}, "Accept": nil, "User-Agent": {"sluice"},
 	}}
 	n.ctx, n.stop = context.WithCancel(f.ctx)

@@ -2,6 +2,8 @@ package foreign
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"io"
 	"math/rand/v2"
@@ -148,7 +150,12 @@ func hostPort(n *Node) string {
 // readOnce asks a worker what it is, and takes what it says. It reports whether there is no need to ask again soon.
 func (f *Fleet) readOnce(n *Node) bool {
 	cfg := f.config()
-	r := f.ask(n, cfg.Patient, &source.Options{Timeout: cfg.Patient, Parallel: 1, APIKey: n.Key, TLS: cfg.TLS})
+	t, err := f.tlsOf(n.TLS, n.URL.Hostname())
+	if err != nil {
+		f.log.Error("a worker's TLS files cannot be read: it cannot be reached", "worker", n.Name, "error", err)
+		t = &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: x509.NewCertPool()} // trusts nobody
+	}
+	r := f.ask(n, cfg.Patient, &source.Options{Timeout: cfg.Patient, Parallel: 1, APIKey: n.Key, TLS: t})
 	f.mu.Lock()
 	if n.gone || n.heir != nil || n.ctx.Err() != nil {
 		f.mu.Unlock()
@@ -233,7 +240,7 @@ func (f *Fleet) askEngineID(ctx context.Context, n *Node) string {
 	if err != nil {
 		return ""
 	}
-	resp, err := f.transport.RoundTrip(req)
+	resp, err := n.Transport.RoundTrip(req)
 	if err != nil {
 		return ""
 	}

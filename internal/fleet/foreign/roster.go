@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/sluicekv/sluice/internal/certs"
 	"time"
 )
 
@@ -124,6 +126,10 @@ func pins(w Worker) string {
 	return s
 }
 
+func tlsPin(f certs.ClientFiles) string {
+	return strings.TrimSpace(strings.Join([]string{f.CA, f.Cert, f.Key, f.ServerName}, " "))
+}
+
 // pinned lists what can be stated of a worker, by the names of the configuration; the key's value is not among it.
 func pinned(w Worker) [][2]string {
 	n := func(v int) string {
@@ -135,7 +141,7 @@ func pinned(w Worker) [][2]string {
 	return [][2]string{
 		{"role", string(w.Role)}, {"url", w.URL.Redacted()}, {"pool_tokens", n(w.PoolTokens)}, {"context", n(w.Context)}, {"page_size", n(w.PageSize)},
 		{"version", w.Version}, {"dtype", w.DType}, {"model", w.Model}, {"dp_size", n(w.DP)}, {"bootstrap_host", w.BootstrapHost}, {"bootstrap_port", n(w.BootstrapPort)},
-		{"engine_id", w.EngineID}, {"kv_hosts", strings.Join(w.KVHosts, " ")}, {"kv_port", n(w.KVPort)},
+		{"engine_id", w.EngineID}, {"tls", tlsPin(w.TLS)}, {"kv_hosts", strings.Join(w.KVHosts, " ")}, {"kv_port", n(w.KVPort)},
 	}
 }
 

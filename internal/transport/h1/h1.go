@@ -29,7 +29,7 @@ import (
 // Transport keeps connections to hosts. A zero field takes its default. It must not be changed once it is used.
 type Transport struct {
 	Dial    func(ctx context.Context, network, addr string) (net.Conn, error) // default: a net.Dialer
-	TLS     *tls.Config                                                       // for https; nil: the system's roots
+	TLS     func(host string) (*tls.Config, error)                            // of the next connection to an https host; nil: the system's roots
 	MaxIdle int                                                               // connections to one host that wait for use (1024)
 	IdleFor time.Duration                                                     // how long they do (3 s)
 	MaxHead int                                                               // bytes of an answer's head, or of its trailers (64 KiB)
@@ -212,13 +212,13 @@ func (t *Transport) dial(ctx context.Context, at host) (*conn, error) {
 	}
 	c := &conn{t: t, at: at, c: raw, raw: raw}
 	if at.tls {
-		cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+		name, _, _ := net.SplitHostPort(addr)
+		cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: name}
 		if t.TLS != nil {
-			cfg = t.TLS.Clone()
-		}
-		if cfg.ServerName == "" {
-			name, _, _ := net.SplitHostPort(addr)
-			cfg.ServerName = name
+			if cfg, err = t.TLS(name); err != nil {
+				raw.Close()
+				return nil, err
+			}
 		}
 		cfg.NextProtos = []string{"http/1.1"}
 		secure := tls.Client(raw, cfg)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -377,7 +378,11 @@ func TestTLS(t *testing.T) {
 	if _, _, err := ask(new(Transport), r); err == nil {
 		t.Error("a certificate of nobody was taken")
 	}
-	tr := &Transport{TLS: srv.Client().Transport.(*http.Transport).TLSClientConfig}
+	tr := &Transport{TLS: func(host string) (*tls.Config, error) {
+		c := srv.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
+		c.ServerName = host
+		return c, nil
+	}}
 	defer tr.CloseIdleConnections()
 	for range 3 {
 		r := post(t.Context(), strings.TrimPrefix(srv.URL, "https://"), "secret")
