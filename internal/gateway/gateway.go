@@ -70,6 +70,7 @@ type Config struct {
 	Keys     *keyring.Fleet // where workers without a key are looked up
 	APIKeys  string         // file of tenants' keys (package tenant); empty: everybody is one tenant
 	TLS      TLS            // of the listeners
+	Follow   time.Duration  // between looks at the files of keys and certificates (2 s)
 
 	Unknown openai.Policy // fields that nobody knows
 	Modes   Modes         // of the guards over other engines
@@ -150,8 +151,7 @@ type Gateway struct {
 	writer  *record.Writer // nil: none
 	access  *accessLog     // nil: none
 	metrics *metrics
-	runs    runs          // on other engines
-	every   time.Duration // between looks at keys and certificates
+	runs    runs // on other engines
 
 	following  context.Context // ends when files are not looked at any more
 	unfollowed context.CancelFunc
@@ -262,7 +262,7 @@ func New(cfg Config) (*Gateway, error) {
 			return nil, fmt.Errorf("gateway: %w", err)
 		}
 	}
-	g.every = follow.Every
+	g.cfg.Follow = or(cfg.Follow, follow.Every)
 	g.metrics = newMetrics(g)
 	g.webhook = newWebhook(cfg.Webhook, g.log, g.metrics.webhook)
 	g.warnOfModels()

@@ -155,7 +155,7 @@ func (g *Gateway) follow(ctx context.Context) {
 		var wg sync.WaitGroup
 		for _, r := range rs {
 			g.metrics.renewFailures.WithLabelValues(r.what).Add(0)
-			wg.Go(func() { follow.Files(round, g.every, r.paths, func() { g.renew(r) }) })
+			wg.Go(func() { follow.Files(round, g.cfg.Follow, r.paths, func() { g.renew(r) }) })
 		}
 		<-round.Done()
 		wg.Wait()
