@@ -119,6 +119,20 @@ model-check: ## Explore the protocol's model in all its sizes, and follow all of
 spin: ## The Spin twin of the model: safety and liveness, a table (needs spin and gcc)
 	spec/run.sh
 
+PROMTOOL ?= promtool
+.PHONY: check-alerts
+check-alerts: ## Check and test deploy/alerts.yaml (needs promtool, of the package prometheus; PROMTOOL=PATH)
+	$(PROMTOOL) check rules deploy/alerts.yaml
+	cd deploy && $(PROMTOOL) test rules alerts_test.yaml
+
+.PHONY: check-container
+check-container: ## Run the build steps of deploy/Containerfile, and its image's binary in an empty root
+	deploy/container.sh
+
+.PHONY: metrics-doc
+metrics-doc: ## Write docs/metrics.md from what a gateway registers
+	$(GO) test -count 1 -run TestMetricsAreDocumented ./internal/gateway -args -write-docs
+
 .PHONY: mutants
 mutants: ## Take each guard out of the real code and run the tests: every mutant must be killed (10 minutes)
 	$(GO) run ./internal/drill/mutants

@@ -28,12 +28,12 @@ func (l *locked) Write(b []byte) (int, error) {
 
 type accessLine struct {
 	Msg, Request, Attempt, Tenant, Key, Model, Endpoint, Verdict, Layer, Prefill, Decode string
-	Stream                                                                              bool
-	Status, Tries                                                                       int
-	Prompt                                                                              int `json:"prompt_tokens"`
-	Completion                                                                          int `json:"completion_tokens"`
-	Total                                                                               int `json:"total_us"`
-	First                                                                               int `json:"first_byte_us"`
+	Stream                                                                               bool
+	Status, Tries                                                                        int
+	Prompt                                                                               int `json:"prompt_tokens"`
+	Completion                                                                           int `json:"completion_tokens"`
+	Total                                                                                int `json:"total_us"`
+	First                                                                                int `json:"first_byte_us"`
 }
 
 // One line a request, whatever becomes of it; ids and numbers alone.
