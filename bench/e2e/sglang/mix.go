@@ -27,7 +27,7 @@ type asked struct {
 func makeAsked(rng *rand.Rand, n int) asked {
 	letters, size := alphabet, 100+rng.IntN(800)
 	a := asked{api: apis[n%len(apis)], finish: "length"}
-	kind := n / len(apis) % 6
+	kind := n / len(apis) % 9
 	if kind == 1 {
 		letters = wide
 	}
@@ -66,6 +66,21 @@ func makeAsked(rng *rand.Rand, n int) asked {
 		}
 		d := newDonor(rng, size)
 		a.body, a.want, a.prompt = a.api.ask(d.prompt, 64), d.next(64), len(d.prompt)+1
+	case 6:
+		a.kind = "one token"
+		a.want = q.want[:1]
+		a.body["max_tokens"] = 1
+	case 7:
+		a.kind = "stop at once"
+		// Prefill's own token ends the reply: nothing is left to say.
+		a.body["stop"] = q.want[:1]
+		a.want, a.finish = "", "stop"
+	case 8:
+		a.kind = "logprobs"
+		a.body["logprobs"] = 1
+		if a.api.chat {
+			a.body["logprobs"], a.body["top_logprobs"] = true, 1
+		}
 	case 5:
 		a.kind = "client gone"
 		d := newDonor(rng, size)

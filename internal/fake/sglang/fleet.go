@@ -31,6 +31,7 @@ type room struct {
 	limit    [2]int
 	reserved chan struct{} // closed when decode has pages
 	sent     chan struct{} // closed when prefill is done with the room
+	gone     chan struct{} // closed when decode is
 	pages    []int         // of decode
 	into     *actor.Pages
 	writing  bool
@@ -44,7 +45,7 @@ func (f *Fleet) enter(w *Worker, id uint64, leg actor.Leg, q *actor.Request) (*r
 	f.mu.Lock()
 	r := f.rooms[id]
 	if r == nil {
-		r = &room{id: id, reserved: make(chan struct{}), sent: make(chan struct{})}
+		r = &room{id: id, reserved: make(chan struct{}), sent: make(chan struct{}), gone: make(chan struct{})}
 		f.rooms[id] = r
 	}
 	f.mu.Unlock()
@@ -68,6 +69,7 @@ func (f *Fleet) enter(w *Worker, id uint64, leg actor.Leg, q *actor.Request) (*r
 func (f *Fleet) leave(r *room) {
 	r.mu.Lock()
 	r.pages, r.into = nil, nil
+	closeOnce(r.gone)
 	r.mu.Unlock()
 }
 

@@ -309,6 +309,9 @@ func (c *call) prefill(cfg actor.Config) {
 	if c.lie != nil && c.refuses(n, cfg) {
 		return
 	}
+	if c.unscheduled(n, cfg) {
+		return
+	}
 	first := int32('\n')
 	var pages []int
 	if !cfg.Light {
@@ -345,6 +348,17 @@ func (c *call) prefill(cfg actor.Config) {
 	w.PromptTokens.Add(int64(n))
 	w.ReplyTokens.Add(1)
 	c.answer(outcome{prompt: n, ids: []int32{first}, finish: "length", prefill: true})
+}
+
+// unscheduled is what becomes of a prompt that the door takes and the scheduler never does: with its one token and a page more it must
+// stay below the pool, and the door's bound is wider where pages are. It waits until decode's time is up.
+func (c *call) unscheduled(n int, cfg actor.Config) bool {
+	if cfg.Light || n+1+cfg.PageSize < cfg.Pool {
+		return false
+	}
+	c.await(c.room.gone, 2*cfg.Patience)
+	c.flat(http.StatusInternalServerError, "500", fmt.Sprintf("Prefill transfer failed for request rank=0 req.rid='%s' req.bootstrap_room=%d with exception KVTransferError(bootstrap_room=%d): Aborted by AbortReq.", c.id, c.room.id, c.room.id))
+	return true
 }
 
 // refuses tells the lies in which prefill does nothing and says so, or not.

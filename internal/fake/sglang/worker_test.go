@@ -282,3 +282,14 @@ func TestRestartAndFreeze(t *testing.T) {
 		t.Errorf("thawed: %d", s)
 	}
 }
+
+// The door takes prompts of the last page below the pool, and the scheduler never does: seen with pools of 1,024 tokens in pages of 16.
+func TestPromptsOfTheLastPageAreNeverScheduled(t *testing.T) {
+	for n, status := range map[int]int{1000: 200, 1006: 200, 1007: 500, 1017: 500} {
+		r := newRig(t, "0.5.19", nil)
+		p, d := r.send("/v1/completions", fmt.Sprintf(`{"model":"recall","prompt":%q,"max_tokens":4,"temperature":0}`, textOf(n-1)))
+		if p.status != status || d.status != status {
+			t.Errorf("%d tokens: prefill %d, decode %d: %s", n, p.status, d.status, d.body)
+		}
+	}
+}
