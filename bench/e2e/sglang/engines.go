@@ -265,3 +265,28 @@ func metric(page, name, with string) (sum float64) {
 	}
 	return sum
 }
+
+// inHand is how many requests a worker has, waiting ones among them, by its own count of this moment.
+func (b *bed) inHand(ctx context.Context, leg int) (n int, err error) {
+	a := send(ctx, request{method: http.MethodGet, url: b.url(leg) + "/v1/loads", within: 20 * time.Second})
+	var st struct {
+		Loads []struct {
+			Running int `json:"num_running_reqs"`
+			Waiting int `json:"num_waiting_reqs"`
+			Queues  struct {
+				Bootstrap int `json:"prefill_bootstrap_queue_reqs"`
+				Inflight  int `json:"prefill_inflight_queue_reqs"`
+				Prealloc  int `json:"decode_prealloc_queue_reqs"`
+				Transfer  int `json:"decode_transfer_queue_reqs"`
+				Retracted int `json:"decode_retracted_queue_reqs"`
+			} `json:"disaggregation"`
+		}
+	}
+	if a.err != nil || json.Unmarshal(a.body, &st) != nil || len(st.Loads) == 0 {
+		return 0, errors.Join(errors.New(legs[leg]+" does not say what it has in hand"), a.err)
+	}
+	for _, l := range st.Loads {
+		n += l.Running + l.Waiting + l.Queues.Bootstrap + l.Queues.Inflight + l.Queues.Prealloc + l.Queues.Transfer + l.Queues.Retracted
+	}
+	return n, nil
+}

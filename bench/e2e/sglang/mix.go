@@ -153,9 +153,12 @@ func (b *bed) mix(ctx context.Context) error {
 		m.fault("false alarms: %v, the newest: %s", m.Incidents, g.newest(ctx))
 	}
 	for leg := range legs {
-		used, err := b.counter(ctx, leg, "sglang:num_running_reqs")
-		if err != nil || used > 0 {
-			m.fault("%s still runs %v requests when all clients are gone (%v)", legs[leg], used, err)
+		n, err := b.inHand(ctx, leg)
+		for end := time.Now().Add(30 * time.Second); err == nil && n > 0 && time.Now().Before(end); time.Sleep(time.Second) {
+			n, err = b.inHand(ctx, leg)
+		}
+		if err != nil || n > 0 {
+			m.fault("%s still has %d requests when all clients are gone (%v)", legs[leg], n, err)
 		}
 	}
 	m.Memory, m.Took = b.memory(), time.Since(began)

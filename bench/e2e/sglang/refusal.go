@@ -24,9 +24,6 @@ type refusedCase struct {
 	Code            string
 }
 
-// inHand are decode's gauges of requests that it has in hand.
-var inHand = []string{"sglang:num_running_reqs", "sglang:num_queue_reqs", "sglang:num_decode_prealloc_queue_reqs", "sglang:num_decode_transfer_queue_reqs"}
-
 // refusal runs the release whose prefill refuses by its status, and whose decode is not told.
 func (b *bed) refusal(ctx context.Context) error {
 	const release = "0.5.20"
@@ -104,36 +101,29 @@ func (b *bed) refusal(ctx context.Context) error {
 // hold runs a request and watches decode: how long the client waited, and how long decode had something in hand.
 func (b *bed) hold(ctx context.Context, ask func()) (client, held time.Duration, err error) {
 	began := time.Now()
-	done := make(chan struct{})
+	done := make(chan time.Duration, 1)
 	go func() {
 		ask()
-		client = time.Since(began)
-		close(done)
+		done <- time.Since(began)
 	}()
 	answered := false
-	for idle := 0; time.Since(began) < 3*waitKV; {
-		select {
-		case <-done:
-			answered = true
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
-			return client, held, ctx.Err()
-		}
-		a := send(ctx, request{method: http.MethodGet, url: b.url(1) + "/metrics", within: 10 * time.Second})
-		n := 0.0
-		for _, g := range inHand {
-			n += metric(string(a.body), g, "")
+	for time.Since(began) < 3*waitKV {
+		n, err := b.inHand(ctx, 1)
+		if err != nil {
+			return 0, held, err
 		}
 		if n > 0 {
-			held, idle = time.Since(began), 0
-			continue
+			held = time.Since(began)
 		}
-		// The gauges follow with a delay of the engine's.
-		if idle++; answered && idle > 20 {
+		if answered && n == 0 {
 			return client, held, nil
 		}
-		if answered {
-			time.Sleep(50 * time.Millisecond)
+		select {
+		case client = <-done:
+			answered = true
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return 0, held, ctx.Err()
 		}
 	}
 	return client, held, fmt.Errorf("decode still has something in hand after %v", 3*waitKV)
