@@ -8,8 +8,11 @@ import (
 
 // diffStruct says in which settings two values differ, by their names in the file: "hold.bytes was 1, now 2". Fields named in skip are
 // left out.
-func diffStruct(prefix string, a, b any, skip ...string) (out []string) {
-	va, vb := reflect.ValueOf(a), reflect.ValueOf(b)
+func diffStruct(prefix string, a, b any, skip ...string) []string {
+	return diffValues(prefix, reflect.ValueOf(a), reflect.ValueOf(b), skip...)
+}
+
+func diffValues(prefix string, va, vb reflect.Value, skip ...string) (out []string) {
 	t := va.Type()
 	for i := range t.NumField() {
 		tag := t.Field(i).Tag.Get("yaml")
@@ -20,11 +23,12 @@ func diffStruct(prefix string, a, b any, skip ...string) (out []string) {
 			left = left || s == name
 		}
 		switch {
-		case left, reflect.DeepEqual(x.Interface(), y.Interface()):
+		case left:
 		case tag == ",inline":
-			out = append(out, diffStruct(prefix, x.Interface(), y.Interface(), skip...)...)
+			out = append(out, diffValues(prefix, x, y, skip...)...)
 		case x.Kind() == reflect.Struct:
-			out = append(out, diffStruct(prefix+name+".", x.Interface(), y.Interface())...)
+			out = append(out, diffValues(prefix+name+".", x, y)...)
+		case reflect.DeepEqual(x.Interface(), y.Interface()):
 		default:
 			out = append(out, fmt.Sprintf("%s%s was %s, now %s", prefix, name, shown(x), shown(y)))
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -66,12 +67,26 @@ func doctor(ctx context.Context, out io.Writer, models []modelEntry) error {
 	return nil
 }
 
+// doctorPairs is how many pairs are printed one by one: those that do not serve first.
+const doctorPairs = 64
+
 func printFleet(out io.Writer, m modelEntry, f *foreign.Fleet) bool {
 	st := f.Status(context.Background(), false)
 	if st.Ready {
 		fmt.Fprintf(out, "%s (%s): %d tokens fit, set by %s\n", m.Name, m.Engine, st.Limit.Tokens, st.Limit.Setter)
 	} else {
 		fmt.Fprintf(out, "%s (%s): no pair can serve\n", m.Name, m.Engine)
+	}
+	for _, s := range st.Sources {
+		if s.Workers > 0 || len(s.Problems) > 0 || len(st.Sources) > 1 {
+			fmt.Fprintf(out, "  from %s: %d workers\n", s.Name, s.Workers)
+		}
+		for _, p := range s.Problems {
+			fmt.Fprintf(out, "    problem: %s\n", p)
+		}
+	}
+	if n := len(m.Aliases); n > 0 {
+		fmt.Fprintf(out, "  clients may also ask for: %s\n", strings.Join(m.Aliases, ", "))
 	}
 	tw := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
 	for _, w := range st.Workers {
@@ -81,12 +96,23 @@ func printFleet(out io.Writer, m modelEntry, f *foreign.Fleet) bool {
 		}
 		fmt.Fprintf(tw, "  %s\t%s\tpool %d\tpage %d\tcontext %d\t%s\t%s\n", w.Role, w.Addr, w.Facts.PoolTokens, w.Facts.PageSize, w.Facts.Context, w.Facts.Version, why)
 	}
+	told, quiet := 0, 0
 	for _, p := range st.Pairs {
-		if p.State != "usable" {
+		switch {
+		case told == doctorPairs:
+			quiet++
+		case p.State == "usable":
+			fmt.Fprintf(tw, "  pair\t%s + %s\t%s\t%d tokens, set by %s\n", p.Prefill, p.Decode, p.State, p.Limit.Tokens, p.Limit.Setter)
+			told++
+		default:
 			fmt.Fprintf(tw, "  pair\t%s + %s\t%s\t%s\n", p.Prefill, p.Decode, p.State, p.Reason)
+			told++
 		}
 	}
 	tw.Flush()
+	if n := quiet + st.MorePairs; n > 0 {
+		fmt.Fprintf(out, "  %d more pairs: of all, %d are usable, %d down, %d refused\n", n, st.Counts["usable"], st.Counts["down"], st.Counts["refused"])
+	}
 	return st.Ready
 }
 
