@@ -41,10 +41,13 @@ func (g *Gateway) lastWords(h http.Handler) http.Handler {
 	})
 }
 
-// exact refuses paths that the mux would answer with a redirect: a client that follows one loses its body.
+// exact refuses whatever is not one of the paths as it is spelled: what the mux would clean, decode or redirect. Another reader of the same
+// request line, in front or behind, must not find another path in it. Models may have a slash in their names.
 func exact(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.Contains(r.URL.Path, "//") || strings.Contains(r.URL.Path, "/.") {
+		p := r.URL.Path
+		spelled := r.URL.EscapedPath() == p || strings.HasPrefix(r.URL.EscapedPath(), "/v1/models/")
+		if !spelled || r.URL.Host != "" || strings.Contains(p, "//") || strings.Contains(p, "/.") || strings.ContainsAny(p, "\\;") {
 			notFound(w, r)
 			return
 		}

@@ -350,6 +350,7 @@ func (g *Gateway) server(h http.Handler) *http.Server {
 		Handler: h, ReadHeaderTimeout: g.limits.HeaderTime, IdleTimeout: g.limits.Idle, MaxHeaderBytes: g.limits.Header,
 		ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug), Protocols: new(http.Protocols),
 	}
+	s.DisableGeneralOptionsHandler = true // "OPTIONS *" is no path either
 	s.Protocols.SetHTTP1(true)
 	return s
 }

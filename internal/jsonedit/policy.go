@@ -95,8 +95,9 @@ type law struct {
 	name    string
 	action  action
 	check   check
-	carrier bool   // the engine unpacks it: names inside are judged too
-	since   string // first version of the engine that reads it; "" as long as the tables go back
+	carrier bool                   // the engine unpacks it: names inside are judged too
+	within  func(name []byte) bool // of what is not unpacked: names that may not be inside all the same
+	since   string                 // first version of the engine that reads it; "" as long as the tables go back
 	note    string
 }
 
@@ -180,9 +181,13 @@ func (p *Policy) foreign(name []byte) *law {
 	case p.cfg.Unknown == PassUnknown:
 		return &law{carrier: true}
 	case p.cfg.Unknown == PassPublic && public[p.cfg.Endpoint][string(name)]:
-		return everything
+		// Engines do not unpack these, and may some day: no transfer parameters pass inside.
+		return &law{within: isPairing}
 	}
-	return &law{action: strip, carrier: carrier}
+	if !carrier {
+		return &law{action: strip, within: isPairing}
+	}
+	return &law{action: strip, carrier: true}
 }
 
 func refuseUnknown(*Doc, Value) no {

@@ -140,7 +140,9 @@ func (s *scanner) member(d *Doc, name []byte, key, value int) int {
 	case known == "prompt":
 		end = s.prompt(d, value)
 	case law.carrier:
-		end = s.carrier(value, 1)
+		end = s.carrier(value, 1, IsControl)
+	case law.within != nil:
+		end = s.carrier(value, 1, law.within)
 	default:
 		end = s.value(value, 1)
 	}
@@ -164,20 +166,20 @@ func (s *scanner) member(d *Doc, name []byte, key, value int) int {
 }
 
 // carrier scans a value inside which engines (or their extensions) look for fields: a control name there is as good as one at the top.
-func (s *scanner) carrier(i, depth int) int {
+func (s *scanner) carrier(i, depth int, control func([]byte) bool) int {
 	if i >= len(s.body) {
 		return s.fail(EndsEarly, i)
 	}
 	switch s.body[i] {
 	case '{':
 		return s.object(i, depth, func(name []byte, key, value int) int {
-			if IsControl(name) {
+			if control(name) {
 				return s.fail(Control, key)
 			}
-			return s.carrier(value, depth+1)
+			return s.carrier(value, depth+1, control)
 		})
 	case '[':
-		return s.array(i, depth, func(value int) int { return s.carrier(value, depth+1) })
+		return s.array(i, depth, func(value int) int { return s.carrier(value, depth+1, control) })
 	}
 	return s.value(i, depth)
 }

@@ -1,6 +1,9 @@
 package jsonedit
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // The tables. What an engine reads was taken from the released packages: sglang 0.5.9 to 0.5.23
 // (srt/entrypoints/openai/protocol.py, srt/managers/io_struct.py) and vllm 0.32.0 (entrypoints/openai/*/protocol.py,
@@ -98,6 +101,22 @@ var controls = []law{
 // controlPrefixes begin names that connectors read: every name with one is control.
 var controlPrefixes = []string{"bootstrap_", "do_remote_", "remote_", "lmcache.", "_p_side_", "_remote_"}
 
+// isPairing reports whether a name pairs the legs or names a worker's memory, on any engine: one that no honest field holds anywhere.
+// Shorter names of the gateway's (priority, request_id) are words that people use in their own data.
+func isPairing(name []byte) bool {
+	f := fold(name)
+	switch f {
+	case "kv_transfer_params", "ec_transfer_params", "transfer_id", "disagg_spec":
+		return true
+	}
+	for _, prefix := range []string{"bootstrap_", "do_remote_", "remote_"} {
+		if strings.HasPrefix(f, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
 // cacheSalt is removed, not refused: a client may part its own cache further, inside its scope. The gateway mixes what it reads.
 var cacheSalt = law{name: "cache_salt", action: take, note: "cache partition: mixed into the scope's"}
 
@@ -112,7 +131,7 @@ func shared(ep Endpoint, pd bool) []law {
 		return append(t, passing("system", "stop_sequences", "thinking", "top_k", "output_config", "service_tier", "metadata", "tools",
 			"tool_choice")...)
 	}
-	t = append(t, passing("seed", "stop", "frequency_penalty", "presence_penalty", "logit_bias", "logprobs", "user", "response_format")...)
+	t = append(t, passing("seed", "stop", "frequency_penalty", "presence_penalty", "logit_bias", "user", "response_format")...)
 	t = append(t, law{name: "stream_options", check: streamOptions, note: "read; usage is asked for and hidden again"})
 	n, best := law{name: "n"}, law{name: "best_of"}
 	if pd {
@@ -121,11 +140,12 @@ func shared(ep Endpoint, pd bool) []law {
 	}
 	t = append(t, n)
 	if ep == Completions {
-		return append(t, best, law{name: "suffix"},
+		return append(t, best, law{name: "suffix"}, law{name: "logprobs", check: wholeFrom(-1), note: "read"},
 			law{name: "echo", check: boolean, note: "not together with logprobs on two legs"},
 			law{name: "prompt", check: prompted, note: "read; one a request on two legs"})
 	}
-	t = append(t, passing("top_logprobs", "tools", "tool_choice", "parallel_tool_calls", "reasoning_effort")...)
+	t = append(t, law{name: "logprobs", check: boolean, note: "read"}, law{name: "top_logprobs", check: wholeFrom(-1), note: "read"})
+	t = append(t, passing("tools", "tool_choice", "parallel_tool_calls", "reasoning_effort")...)
 	return append(t, law{name: "max_completion_tokens", check: wholeFrom(1), note: "read"})
 }
 
@@ -195,14 +215,14 @@ func vllm(ep Endpoint) []law {
 		law{name: "use_beam_search", check: only(oneSequence, "false"), note: "false only"},
 		law{name: "truncate_prompt_tokens", check: only(fullCount), note: "changes the count, which /tokenize does not see"},
 		law{name: "truncation_side", check: only(fullCount), note: "belongs to truncate_prompt_tokens"},
-		law{name: "prompt_logprobs", check: only("only a leg that computes the prompt has them", "0"), note: "not on two legs"},
+		law{name: "prompt_logprobs", check: only("only a leg that computes the prompt has them"), note: "not on two legs"},
 	)
 	if ep == Completions {
 		return t
 	}
 	return append(t,
 		law{name: "include_reasoning"},
-		law{name: "echo", check: boolean},
+		law{name: "echo", check: only("only a leg that computes the prompt can repeat it", "false"), note: "false only: asks for logprobs of the prompt"},
 		law{name: "add_generation_prompt"},
 		law{name: "continue_final_message"},
 		law{name: "documents"},
