@@ -60,6 +60,12 @@ func TestControlFieldsNeverComeFromClients(t *testing.T) {
 				t.Errorf("%s: %s: %d %s", engine, body, a.status, a.body)
 			}
 		}
+		// In a chat metadata are a field of the public API.
+		for _, more := range []string{`,"metadata":{"bootstrap_room":1}`, `,"metadata":{"a":[{"Kv_Transfer_Params":{}}]}`} {
+			if a := r.ask(true, false, "hi", more); a.status != 400 {
+				t.Errorf("%s: %s: %d %s", engine, more, a.status, a.body)
+			}
+		}
 		if engine != fake.SGLang {
 			if a := r.ask(true, false, "hi", `,"echo":true`); a.status != 400 {
 				t.Errorf("%s: echo: %d %s", engine, a.status, a.body)
