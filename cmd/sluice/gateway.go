@@ -89,11 +89,14 @@ The other settings of the file are the flags below, with _ for -.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			given := commandLine(c.Flags())
-			if s.explain {
-				return gateway.ExplainGuards(c.OutOrStdout())
+			if s.explain && s.config == "" {
+				return s.explainGuards(c.OutOrStdout())
 			}
 			if err := load(c, s.config, map[string]config.Section{"models": file.section, "guards": s.guards.section}); err != nil {
 				return err
+			}
+			if s.explain {
+				return s.explainGuards(c.OutOrStdout())
 			}
 			if len(file.models) == 0 {
 				return exitError{3, fmt.Errorf("no models: pass --config with a file that has a models section (see --help)")}
@@ -111,11 +114,23 @@ func (s *gatewaySettings) register(fs *pflag.FlagSet) {
 	fs.StringVar(&s.keys, "keys", "", "`DIR` with NAME.key and fleet.pub, made by sluice keys")
 	fs.StringVar(&s.mode, "mode", "enforce", "of the guards over other engines: enforce, or observe (count and report, let the bytes pass); single guards: the file's guards section")
 	fs.StringVar(&s.webhook, "webhook", "", "`URL` that incidents are posted to")
-	fs.BoolVar(&s.explain, "explain-guards", false, "print what each guard compares, on which engine, at what cost, and what stays unseen; then exit")
+	fs.BoolVar(&s.explain, "explain-guards", false, "print what each guard compares, on which engine, at what cost, in which mode (of --config, if given), and what stays unseen; then exit")
 	s.doorSettings.register(fs)
 	s.runSettings.register(fs)
 	s.traceSettings.register(fs)
 	s.guardSettings.register(fs)
+}
+
+// explainGuards prints what the guards do, in the modes that the flags and the file give them.
+func (s *gatewaySettings) explainGuards(w io.Writer) error {
+	modes, err := s.modes()
+	if err != nil {
+		return err
+	}
+	if err := gateway.ExplainGuards(w, modes); err != nil {
+		return exitError{3, err}
+	}
+	return nil
 }
 
 // modes of the guards: one for all, and those that the file names.

@@ -4,29 +4,71 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
 
 	"github.com/sluicekv/sluice/internal/gateway/legs"
 )
 
-// ExplainGuards prints what each guard compares, on which engine and at what cost, and what stays unseen.
-func ExplainGuards(w io.Writer) error {
+// ExplainGuards prints what each guard compares, on which engine, at what cost and in which mode, and what stays unseen.
+func ExplainGuards(w io.Writer, modes Modes) error {
+	if err := modes.check(); err != nil {
+		return err
+	}
 	if err := legs.Explain(w); err != nil {
 		return err
 	}
-	fmt.Fprintln(w, "\nBefore any leg is asked, on every engine:")
-	fmt.Fprintln(w, "  admission     tokens of the prompt and of max_tokens <= the limit of a pair; by bytes if they decide, else by the engine's /tokenize")
-	fmt.Fprintln(w, "  control       fields that pair legs, name memory or part caches never come from a client (always enforced)")
-	fmt.Fprintln(w, "Beside the legs:")
-	fmt.Fprintln(w, "  plausibility  prefill's answer takes at least an eighth of the time per token that this pair ever took (observes unless told otherwise)")
-	fmt.Fprintln(w, "\nGuards that can observe (--mode, or the file's guards section):")
-	for _, g := range Guards() {
-		fmt.Fprintln(w, "  "+g)
+	fmt.Fprintln(w, "\nGUARDS AND THEIR MODES")
+	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(tw, "GUARD\tMODE\tENGINES\tWHAT\tCOST")
+	for _, g := range beside {
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", g[0], g.mode(modes), g[1], g[2], g[3])
 	}
+	for n := range modal.All {
+		fmt.Fprintf(tw, "%s\t%s\t%s\t(above)\t%s\n", n, modes.Of(n.String()), strings.Join(comparing(n), ", "), n.Cost())
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(w, "A mode is observe or enforce (--mode, or the file's guards section); "+strings.Join(slices.Sorted(maps.Keys(optional)), " and ")+" can be off too, and have their own default.")
+	fmt.Fprintln(w, "What they cost in time is printed by: go test -run none -bench Cost ./internal/gateway/... ./internal/jsonedit")
 	fmt.Fprintln(w, "\nWhat the engines could still do unseen:")
 	for _, r := range residual {
 		fmt.Fprintf(w, "  %-14s %s\n", r[0], r[1])
 	}
 	return nil
+}
+
+// beyond the legs: guard, engines, what it compares, what it costs.
+type beyond [4]string
+
+var beside = []beyond{
+	{guardAdmission, "all but native", "before any leg is asked: tokens of the prompt and of max_tokens <= the limit of a pair; by bytes, ids or tokenizer.json if they decide, else by the engine's /tokenize",
+		"a look at the prompt's bytes; near the limit a count, here or at an engine"},
+	{"control", "all but native", "fields, headers and paths that pair legs, name memory or part caches never come from a client, in any spelling, wherever an engine unpacks them",
+		"one strict pass over the body, which is needed anyway"},
+	{guardPlausibility, "two legs", "prefill's answer takes no less than a share of the least time per token that the pair ever took for tokens that were not cached",
+		"one comparison a reply"},
+}
+
+// mode of a guard beyond the legs: control has none to choose.
+func (b beyond) mode(m Modes) string {
+	if b[0] == "control" {
+		return "always enforced"
+	}
+	return m.Of(b[0]).String()
+}
+
+// comparing are the engines whose replies must agree in n.
+func comparing(n legs.Need) (names []string) {
+	for e := legs.VLLMNixl; e <= legs.Plain; e++ {
+		if e.Compares(n) {
+			names = append(names, e.String())
+		}
+	}
+	return names
 }
 
 // residual is what no guard here can see: it happens inside an engine that then says that all is well.

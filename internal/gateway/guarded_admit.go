@@ -21,8 +21,8 @@ type measure struct {
 	least, most int // proven bounds; most is -1 if there is none
 }
 
-// beside is what a chat template and its own words may add, in tokens.
-const beside = 512
+// template is what a chat template and its own words may add, in tokens.
+const template = 512
 
 // bounds of a prompt from its bytes. A token of text is at least a byte of it once the tokenizer has normalized it; what the template
 // adds to a message is less than that message's own syntax in the body. Normalization (NFC, which Qwen's tokenizers do) makes a
@@ -37,7 +37,7 @@ func bounds(doc *jsonedit.Doc) measure {
 	case p.Shape == jsonedit.Text:
 		return measure{0, p.Bytes + 2*doc.NotASCII() + 2}
 	}
-	return measure{0, doc.Size() + 2*doc.NotASCII() + beside}
+	return measure{0, doc.Size() + 2*doc.NotASCII() + template}
 }
 
 // local counts with the tokenizer that the file names, if there is one: exactly where the engine's count is the text's, else a closer
@@ -60,7 +60,7 @@ func (g *guarded) local(doc *jsonedit.Doc, e openai.Endpoint, m measure) (_ meas
 		n += c.Most(text)
 	}
 	if p.Shape == jsonedit.Messages {
-		m.most = min(m.most, n+doc.Size()-bytes+2*doc.NotASCII()+beside)
+		m.most = min(m.most, n+doc.Size()-bytes+2*doc.NotASCII()+template)
 	}
 	return m, false
 }

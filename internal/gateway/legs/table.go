@@ -375,6 +375,9 @@ func (n Need) String() string { return needs[n].name }
 func (n Need) What() string   { return needs[n].what }
 func (n Need) Guard() string  { return needs[n].guard.String() }
 
+// Cost of comparing it.
+func (n Need) Cost() string { return needs[n].cost }
+
 // Explain prints the table: what must agree, when, under which guard, at what cost.
 func Explain(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
