@@ -49,7 +49,7 @@ var beside = []beyond{
 		"a look at the prompt's bytes; near the limit a count, here or at an engine"},
 	{"control", "all but native", "fields, headers and paths that pair legs, name memory or part caches never come from a client, in any spelling, wherever an engine unpacks them",
 		"one strict pass over the body, which is needed anyway"},
-	{guardPlausibility, "two legs", "prefill's answer takes no less than a share of the least time per token that the pair ever took for tokens that were not cached",
+	{guardPlausibility, "two legs", "prefill's answer takes at least an eighth of the time that this pair's prefill, to itself, ever took for a token that it did not have cached",
 		"one comparison a reply"},
 }
 

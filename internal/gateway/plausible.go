@@ -4,10 +4,15 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/sluicekv/sluice/internal/gateway/upstream/web"
 )
 
 // floors are how fast each pair was ever seen to compute a prompt, per token: a reply that comes much faster than that was not
 // computed from its prompt. One-sided: slow says nothing.
+//
+// A floor is learned only from attempts that had prefill to themselves: under a load every answer has waited for others, and the first
+// that has not would look like a miracle. Tokens that prefill had in its cache are not computed, and do not count.
 type floors struct {
 	mu    sync.Mutex
 	pairs map[[2]string]*floor
@@ -25,48 +30,70 @@ const (
 	maxFloorKeys = 1 << 16
 )
 
-// implausible reports whether prefill answered faster than it can compute.
-func (l *guardedLeg) implausible() (objection, bool) {
-	rep := l.run.Report()
-	n := max(rep.DecodePrompt, rep.Prompt)
-	if n < longPrompt || rep.Prefill <= 0 || l.pair.Prefill == nil {
-		return objection{}, false
-	}
-	per := rep.Prefill * 1024 / time.Duration(n)
-	a, b := l.pair.Names()
-	s := &l.model.guarded.floor
+// best is the least time that a pair was seen to take for n tokens; 0 while that is not known.
+func (s *floors) best(pair [2]string, n int) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f := s.pairs[[2]string{a, b}]
-	if f == nil || f.samples < enough || per*fasterByFar >= f.best {
-		return objection{}, false
+	if f := s.pairs[pair]; f != nil && f.samples >= enough {
+		return f.best * time.Duration(n) / 1024
 	}
-	return objection{guardPlausibility, l.modes.Of(guardPlausibility), fmt.Sprintf("prefill answered %d tokens in %v, at best it took %v before", n, rep.Prefill, f.best*time.Duration(n)/1024)}, true
+	return 0
 }
 
-// learn takes an honest reply as a sample. A cached prefix makes it fast, which only lowers the floor.
-func (l *guardedLeg) learn() {
-	rep := l.run.Report()
-	n := max(rep.DecodePrompt, rep.Prompt)
-	if n < longPrompt || rep.Prefill <= 0 || l.pair.Prefill == nil {
-		return
-	}
-	per := rep.Prefill * 1024 / time.Duration(n)
-	a, b := l.pair.Names()
-	s := &l.model.guarded.floor
+// learn takes a time as a sample.
+func (s *floors) learn(pair [2]string, n int, took time.Duration) {
+	per := took * 1024 / time.Duration(n)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.pairs == nil {
-		s.pairs = map[[2]string]*floor{}
-	}
-	f := s.pairs[[2]string{a, b}]
+	f := s.pairs[pair]
 	if f == nil {
 		if len(s.pairs) >= maxFloorKeys {
 			return
 		}
+		if s.pairs == nil {
+			s.pairs = map[[2]string]*floor{}
+		}
 		f = &floor{best: per}
-		s.pairs[[2]string{a, b}] = f
+		s.pairs[pair] = f
 	}
 	f.samples++
 	f.best = min(f.best, per)
+}
+
+// uncached is how many tokens prefill had to compute, 0 where that cannot be said: what it had in its cache is not known.
+func uncached(rep web.Report, cold bool) int {
+	n := max(rep.DecodePrompt, rep.Prompt)
+	switch {
+	case rep.Cached >= 0:
+		return n - rep.Cached
+	case cold:
+		return n
+	}
+	return 0
+}
+
+// implausible reports whether prefill answered faster than it can compute.
+func (l *guardedLeg) implausible() (objection, bool) {
+	rep := l.run.Report()
+	n := uncached(rep, l.pair.Cold)
+	if n < longPrompt || rep.Prefill <= 0 || l.pair.Prefill == nil {
+		return objection{}, false
+	}
+	a, b := l.pair.Names()
+	best := l.model.guarded.floor.best([2]string{a, b}, n)
+	if rep.Prefill*fasterByFar >= best {
+		return objection{}, false
+	}
+	return objection{guardPlausibility, l.modes.Of(guardPlausibility), fmt.Sprintf("prefill answered %d tokens in %v, at best it took %v before", n, rep.Prefill, best)}, true
+}
+
+// learn takes an honest reply as a sample.
+func (l *guardedLeg) learn() {
+	rep := l.run.Report()
+	n := uncached(rep, l.pair.Cold)
+	if n < longPrompt || rep.Prefill <= 0 || !l.pair.Alone {
+		return
+	}
+	a, b := l.pair.Names()
+	l.model.guarded.floor.learn([2]string{a, b}, n, rep.Prefill)
 }

@@ -254,6 +254,13 @@ func (w *Worker) SetFacts(f Facts) {
 	w.mu.Unlock()
 }
 
+// Hurry changes how long the worker takes for a first token, at once and without a restart.
+func (w *Worker) Hurry(firstWait time.Duration) {
+	w.mu.Lock()
+	w.cfg.FirstWait = firstWait
+	w.mu.Unlock()
+}
+
 // Tell adds a lie.
 func (w *Worker) Tell(l Lie) {
 	w.mu.Lock()

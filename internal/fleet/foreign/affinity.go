@@ -41,6 +41,16 @@ func (a *affinity) set(key uint64, p place) {
 	a.young[key] = p
 }
 
+// cold reports whether nothing is remembered of how a request begins.
+func (a *affinity) cold(n Near) bool {
+	for _, k := range append(n.Prefix[:len(n.Prefix):len(n.Prefix)], n.Session) {
+		if _, warm := a.get(k); warm && k != 0 {
+			return false
+		}
+	}
+	return len(n.Prefix) > 0
+}
+
 func (a *affinity) put(n Near, p Pair) {
 	at := place{p.Prefill, p.Decode}
 	if n.Session != 0 {

@@ -18,6 +18,8 @@ type Pair struct {
 	Prompt          int            // longest prompt that fits, in tokens
 	Sequence        capacity.Limit // of a prompt and its reply: prefill never holds the reply
 	Assumed         bool
+	Alone           bool // prefill had nothing else of this gateway's to do when it was chosen
+	Cold            bool // nothing that begins like it was sent to any worker, as far as is remembered; false where Need.Near does not say how it begins
 	tokens          int
 }
 
@@ -230,6 +232,7 @@ func (f *Fleet) Pick(n Need) (Pair, verdict.Verdict) {
 	switch {
 	case ok:
 		p = f.measured(p)
+		p.Alone, p.Cold = p.Prefill != nil && p.Prefill.holds == 0, f.affinity.cold(n.Near)
 		f.take(&p, n.Load, now)
 		f.affinity.put(n.Near, p)
 		return p, verdict.Verdict{}

@@ -69,7 +69,7 @@ func (r *Run) askPrefill() (decode *Call) {
 		return no(legs.LegBroke{Leg: legs.Prefill, Verdict: verdict.Of(verdict.ProtocolViolation, verdict.Prefill, "prefill's answer does not say what it computed")})
 	}
 	r.mu.Lock()
-	r.report.Prompt = s.prompt
+	r.report.Prompt, r.report.Cached = s.prompt, cached(doc)
 	r.mu.Unlock()
 	r.named(&s)
 	r.tell(legs.LegStatus{Leg: legs.Prefill, Status: resp.StatusCode}, nil)
@@ -90,6 +90,18 @@ func (r *Run) askPrefill() (decode *Call) {
 	}
 	r.tell(legs.LegEnd{Leg: legs.Prefill}, nil)
 	return decode
+}
+
+// cached is how many tokens of a prompt prefill did not have to compute: in its usage, or in what it hands over (vLLM NIXL). -1: not said.
+func cached(answer *jsonedit.Doc) int {
+	for _, v := range []jsonedit.Value{
+		answer.Get("usage").Get("prompt_tokens_details").Get("cached_tokens"), answer.Get("kv_transfer_params").Get("remote_prefill_cached_tokens"),
+	} {
+		if n, ok := v.Int(); ok && n >= 0 && n < 1<<40 {
+			return int(n)
+		}
+	}
+	return -1
 }
 
 // readWhole reads an answer of at most most bytes.

@@ -51,6 +51,7 @@ type item struct {
 type Report struct {
 	Prompt, DecodePrompt, Completion int           // tokens, as the legs said; -1: nothing
 	Prefill, Decode                  time.Duration // to prefill's answer; from there (or the start) to decode's end
+	Cached                           int           // tokens of the prompt that prefill says it had already; -1: nothing
 	Bytes                            int64         // of decode's output
 	Unsent                           bool          // a leg could not be reached: nothing was sent to it
 	Cut                              bool          // a leg had not ended in the time that it was given
@@ -61,7 +62,7 @@ type Report struct {
 func Start(p Plan, quiet func()) *Run {
 	r := &Run{plan: p, wake: make(chan struct{}, 1), quiet: quiet, began: time.Now()}
 	r.space.L = &r.mu
-	r.report = Report{Prompt: -1, DecodePrompt: -1, Completion: -1, Settled: true}
+	r.report = Report{Prompt: -1, DecodePrompt: -1, Completion: -1, Cached: -1, Settled: true}
 	for l := range r.ctx {
 		r.ctx[l], r.cancel[l] = context.WithCancel(context.Background())
 	}
