@@ -24,6 +24,15 @@ type gateway struct {
 
 // open starts the gateway with nothing pinned: what it knows of the pair it reads from the engines.
 func (b *bed) open(ctx context.Context) (*gateway, error) {
+	guards := ""
+	if b.first {
+		guards = "guards: {first-token: enforce}\n"
+	}
+	return b.openWith(ctx, guards, "")
+}
+
+// openWith starts it with more lines for all, and more keys of the model.
+func (b *bed) openWith(ctx context.Context, guards, model string) (*gateway, error) {
 	binary := filepath.Join(b.dir, "sluice")
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", binary, "./cmd/sluice")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -31,7 +40,7 @@ func (b *bed) open(ctx context.Context) (*gateway, error) {
 		return nil, fmt.Errorf("go build: %w\n%s", err, out)
 	}
 	config := filepath.Join(b.dir, "fleet.yaml")
-	text := fmt.Sprintf("models:\n  - name: recall\n    engine: vllm-nixl\n    workers:\n      - {role: prefill, url: %q}\n      - {role: decode, url: %q}\n", b.prefill.url(), b.decode.url())
+	text := guards + "models:\n  - name: recall\n    engine: vllm-nixl\n" + model + fmt.Sprintf("    workers:\n      - {role: prefill, url: %q}\n      - {role: decode, url: %q}\n", b.prefill.url(), b.decode.url())
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		return nil, err
 	}

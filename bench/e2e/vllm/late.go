@@ -32,49 +32,61 @@ func (b *bed) late(ctx context.Context) error {
 	if straight.status != http.StatusOK || !strings.Contains(straight.text, foreign) {
 		return fmt.Errorf("the control saw no foreign text (%d %q): nothing is shown", straight.status, straight.text)
 	}
-	g, err := b.open(ctx)
+	l := lateRead{Straight: straight.status, Foreign: true}
+	for _, way := range []struct {
+		guard, all, model string
+		to                *lateOutcome
+	}{
+		{"prefill-handle", "", "", &l.Asked},
+		// As if prefill could not be asked: what is left is that the legs see different first tokens.
+		{"first-token", "guards: {first-token: enforce}\n", "    hold: {lease: 1h}\n", &l.First},
+	} {
+		own, other, foreign = theirs(rng)
+		if *way.to, err = b.lateThrough(ctx, own, other, foreign, way.guard, way.all, way.model); err != nil {
+			return err
+		}
+	}
+	return b.note(func(r *results, date string) { l.Date, r.Late = date, &l })
+}
+
+// lateThrough does it behind a gateway that is set up so that one guard has to speak.
+func (b *bed) lateThrough(ctx context.Context, own, other, foreign, guard, all, model string) (o lateOutcome, err error) {
+	g, err := b.openWith(ctx, all, model)
 	if err != nil {
-		return err
+		return o, err
 	}
 	defer g.close()
-	own, other, foreign = theirs(rng)
-	through, err := b.stand(ctx, g.url(), lateBody(own, ""), other)
+	r, err := b.stand(ctx, g.url(), lateBody(own, ""), other)
 	if err != nil {
-		return err
+		return o, err
 	}
 	incidents, err := g.counters(ctx, "sluice_incidents_total")
 	if err != nil {
-		return err
+		return o, err
 	}
-	fmt.Printf("through the gateway: %d %s\nincidents:\n%s\n", through.status, through.raw, lines(incidents))
-	heard := strings.Contains(lines(incidents), `guard="prefill-handle"`)
-	if err := b.note(func(r *results, date string) {
-		r.Late = &lateRead{date, straight.status, true, through.status, strings.Contains(string(through.raw), foreign), heard}
-	}); err != nil {
-		return err
-	}
+	fmt.Printf("through the gateway, guard %s: %d %s\nincidents:\n%s\n", guard, r.status, r.raw, lines(incidents))
+	o = lateOutcome{r.status, strings.Contains(string(r.raw), foreign), strings.Contains(lines(incidents), `guard="`+guard+`"`)}
 	switch {
-	case through.status == http.StatusOK || strings.Contains(string(through.raw), foreign):
-		return fmt.Errorf("a late read passed: %d %s", through.status, through.raw)
-	case !heard:
-		return fmt.Errorf("it was no incident of the guard prefill-handle")
+	case r.status == http.StatusOK || o.Foreign:
+		return o, fmt.Errorf("a late read passed: %d %s", r.status, r.raw)
+	case !o.Incident:
+		return o, fmt.Errorf("it was no incident of the guard %s", guard)
+	case !alive(ctx, b.decode):
+		return o, fmt.Errorf("decode does not compute any more")
 	}
-	for range 60 { // its facts are read again, and the pair serves
-		if s, _, err := send(ctx, http.MethodPost, g.url()+"/v1/completions", []byte(lateBody("abcabc", "")), nil); err == nil && s == http.StatusOK {
-			return nil
-		}
-		time.Sleep(time.Second)
-	}
-	return fmt.Errorf("the pair does not serve again")
+	return o, nil
 }
 
 // theirs are two prompts of one length that ask the same; each holds a code of its own.
 func theirs(rng *rand.Rand) (own, other, foreign string) {
 	text, ask, code := planted(rng, []rune(letters))
 	foreign = distinct(rng, []rune(letters), len(code))
+	for foreign[0] == code[0] {
+		foreign = distinct(rng, []rune(letters), len(code))
+	}
 	head, tail := filler(rng, 700), filler(rng, 700)
-	own = head + text + tail + "\n" + ask
-	return own, head + strings.Replace(text, code, foreign, 1) + tail + "\n" + ask, foreign
+	ask += " " // the next token is the code's first: it shows whose code it is
+	return head + text + tail + "\n" + ask, head + strings.Replace(text, code, foreign, 1) + tail + "\n" + ask, foreign
 }
 
 func lateBody(prompt, more string) string {

@@ -35,20 +35,24 @@ type misused struct {
 	Handles, Recorded          int // bodies with a handle in them, recorded requests
 }
 
-// lateRead is what the late step saw: at the engines, and through the gateway.
+// lateRead is what the late step saw: at the engines, and through the gateway, where prefill is asked and where first tokens are compared.
 type lateRead struct {
-	Date           string
-	Straight       int
-	Foreign        bool
-	Through        int
-	ForeignThrough bool
-	Incident       bool
+	Date         string
+	Straight     int
+	Foreign      bool
+	Asked, First lateOutcome
+}
+
+type lateOutcome struct {
+	Status            int
+	Foreign, Incident bool
 }
 
 // travelled is one piece of honest traffic.
 type travelled struct {
 	Date      string
 	Seed      uint64
+	First     bool // with the guard first-token
 	Asked     int
 	Fates     [numFates]int
 	Kinds     map[string]*[numFates]int
@@ -127,8 +131,9 @@ func (r results) table(w io.Writer) {
 		fmt.Fprintf(w, "\nOdd bodies through the gateway, %s.\n", r.Odd)
 	}
 	if l := r.Late; l != nil {
-		fmt.Fprintf(w, "\nDecode stands still until prefill's lease is over and its blocks were used again (%s): at the engines %d, foreign text: %s; through the gateway %d, foreign text: %s, incident: %s.\n",
-			l.Date, l.Straight, yes(l.Foreign), l.Through, yes(l.ForeignThrough), yes(l.Incident))
+		fmt.Fprintf(w, "\n| decode reads after the lease, %s | status | foreign text | incident |\n| --- | --- | --- | --- |\n| at the engines | %d | %s | |\n", l.Date, l.Straight, yes(l.Foreign))
+		fmt.Fprintf(w, "| through the gateway: prefill is asked | %d | %s | %s |\n", l.Asked.Status, yes(l.Asked.Foreign), yes(l.Asked.Incident))
+		fmt.Fprintf(w, "| the same, prefill not asked, first tokens compared | %d | %s | %s |\n", l.First.Status, yes(l.First.Foreign), yes(l.First.Incident))
 	}
 	fmt.Fprintf(w, "\n| honest traffic | asked | right | client hung up | wrong | refused | incidents | minutes |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
 	kinds := map[string]*[numFates]int{}

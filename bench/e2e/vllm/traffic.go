@@ -377,9 +377,13 @@ func (b *bed) account(ctx context.Context, g *gateway, t *tally, asked int, took
 	if err != nil {
 		return err
 	}
-	fmt.Printf("attempts:\n%s\nincidents: %g\n%s\n", lines(attempts), total(incidents), lines(incidents))
+	compared, err := g.counters(ctx, "sluice_first_token_total")
+	if err != nil {
+		return err
+	}
+	fmt.Printf("first tokens:\n%s\nattempts:\n%s\nincidents: %g\n%s\n", lines(compared), lines(attempts), total(incidents), lines(incidents))
 	if err := b.note(func(r *results, date string) {
-		r.Traffic = append(r.Traffic, travelled{date, b.traffic.seed, asked, s, t.Kinds, total(incidents), took.Seconds()})
+		r.Traffic = append(r.Traffic, travelled{date, b.traffic.seed, b.first, asked, s, t.Kinds, total(incidents), took.Seconds()})
 		r.Memory = nil
 		for _, e := range b.engines() {
 			r.Memory = append(r.Memory, b.resident(e))
