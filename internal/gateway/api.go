@@ -17,6 +17,7 @@ func (g *Gateway) apiMux() http.Handler {
 	mux.HandleFunc("/v1/models/", only("GET", g.oneModel))
 	mux.HandleFunc("/healthz", only("GET", healthz))
 	mux.HandleFunc("/readyz", only("GET", g.doorReadyz))
+	mux.HandleFunc("/health", only("GET", g.doorReadyz)) // engines' name for it: clients made for them ask here first
 	mux.HandleFunc("/", notFound)
 	return labelled(g.lastWords(exact(mux)))
 }

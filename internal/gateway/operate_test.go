@@ -177,10 +177,15 @@ func TestRests(t *testing.T) {
 	if a := d.post("/v1/completions", complete("x", "")); a.status != 503 || !strings.Contains(a.body, "1 pairs rest") {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	if a := d.get(d.url("/readyz")); a.status != 503 {
-		t.Errorf("ready while the only pair rests: %d", a.status)
+	for _, path := range []string{"/readyz", "/health"} {
+		if a := d.get(d.url(path)); a.status != 503 {
+			t.Errorf("%s while the only pair rests: %d", path, a.status)
+		}
 	}
 	d.waitReady()
+	if a := d.get(d.url("/health")); a.status != 200 {
+		t.Errorf("/health while a pair serves: %d %s", a.status, a.body)
+	}
 	if a := d.post("/v1/completions", complete("x", "")); a.status != 200 {
 		t.Errorf("%d %s", a.status, a.body)
 	}

@@ -208,7 +208,7 @@ func post(t *testing.T, url, body string) got {
 func TestWhatClientsGet(t *testing.T) {
 	p := workers(t, nixl)
 	g := door(t, p, gateway.Enforce, nil)
-	for _, path := range []string{"/server_info", "/metrics", "/tokenize", "/flush_cache", "/generate", "/v1/load_lora_adapter", "/health"} {
+	for _, path := range []string{"/server_info", "/metrics", "/tokenize", "/flush_cache", "/generate", "/v1/load_lora_adapter", "/health_generate"} {
 		resp, err := http.Get("http://" + g.Addr() + path)
 		if err != nil {
 			t.Fatal(err)
