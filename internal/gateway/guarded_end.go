@@ -163,12 +163,6 @@ func (e *guardedEnd) fill() {
 // count makes an incident of every objection that is not one yet.
 func (e *guardedEnd) count(v verdict.Verdict) {
 	l := e.leg
-	if v.OK() {
-		if o, bad := l.implausible(); bad && e.counted == 0 {
-			l.object(o)
-			e.said = l.said
-		}
-	}
 	for _, o := range e.said[e.counted:] {
 		l.g.incident(l.model, o, e.rec)
 	}

@@ -256,6 +256,8 @@ type guardedLeg struct {
 	machine legs.Machine
 	modes   Modes
 	first   bool       // the legs are asked about the first token
+	doubted bool       // plausibility was judged
+	learned bool       // and learned from
 	small   bool       // a leg's pool was smaller than what is known of it
 	spoke   legs.Needs // incidents of these are counted
 	said    []objection
@@ -339,6 +341,11 @@ func (l *guardedLeg) step(e legs.Event) verdict.Verdict {
 		}
 	}
 	act := l.hear(e)
+	if act.Do == legs.Release || act.Do == legs.Complete {
+		if v := l.doubt(); !v.IsZero() {
+			act = legs.Action{Do: legs.Refuse, Verdict: v}
+		}
+	}
 	switch act.Do {
 	case legs.Release, legs.Pass:
 		l.released()

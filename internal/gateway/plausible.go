@@ -2,10 +2,12 @@ package gateway
 
 import (
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
 	"github.com/sluicekv/sluice/internal/gateway/upstream/web"
+	"github.com/sluicekv/sluice/internal/verdict"
 )
 
 // floors are how fast each pair was ever seen to compute a prompt, per token: a reply that comes much faster than that was not
@@ -47,8 +49,11 @@ func (s *floors) learn(pair [2]string, n int, took time.Duration) {
 	defer s.mu.Unlock()
 	f := s.pairs[pair]
 	if f == nil {
-		if len(s.pairs) >= maxFloorKeys {
-			return
+		for other := range s.pairs {
+			if len(s.pairs) < maxFloorKeys {
+				break
+			}
+			delete(s.pairs, other) // of a pair that may be long gone: it is learned again if it is not
 		}
 		if s.pairs == nil {
 			s.pairs = map[[2]string]*floor{}
@@ -72,28 +77,58 @@ func uncached(rep web.Report, cold bool) int {
 	return 0
 }
 
-// implausible reports whether prefill answered faster than it can compute.
+// tooFast reports whether prefill answered faster than it can compute: n tokens, for which it took best, at least, before.
+func (s *floors) tooFast(pair [2]string, rep web.Report, cold bool) (n int, best time.Duration, is bool) {
+	n = uncached(rep, cold)
+	if n < longPrompt || rep.Prefill <= 0 {
+		return n, 0, false
+	}
+	best = s.best(pair, n)
+	return n, best, rep.Prefill*fasterByFar < best
+}
+
+// implausible is the guard's objection, if it has one.
 func (l *guardedLeg) implausible() (objection, bool) {
+	mode := l.modes.Of(guardPlausibility)
+	if mode == Off || l.pair.Prefill == nil {
+		return objection{}, false
+	}
 	rep := l.run.Report()
-	n := uncached(rep, l.pair.Cold)
-	if n < longPrompt || rep.Prefill <= 0 || l.pair.Prefill == nil {
-		return objection{}, false
-	}
 	a, b := l.pair.Names()
-	best := l.model.guarded.floor.best([2]string{a, b}, n)
-	if rep.Prefill*fasterByFar >= best {
+	n, best, is := l.model.guarded.floor.tooFast([2]string{a, b}, rep, l.pair.Cold)
+	if !is {
 		return objection{}, false
 	}
-	return objection{guardPlausibility, l.modes.Of(guardPlausibility), fmt.Sprintf("prefill answered %d tokens in %v, at best it took %v before", n, rep.Prefill, best)}, true
+	return objection{guardPlausibility, mode, fmt.Sprintf("prefill answered %d tokens in %v, at best it took %v before", n, rep.Prefill, best)}, true
+}
+
+// doubt judges a reply that is about to leave, once: whether prefill can have computed its prompt. The verdict is zero unless the guard
+// enforces. It is no proof against the pair, which may have got a faster machine: the attempt fails, and that is counted.
+func (l *guardedLeg) doubt() (v verdict.Verdict) {
+	if l.doubted {
+		return v
+	}
+	l.doubted = true
+	o, bad := l.implausible()
+	if !bad {
+		return v
+	}
+	l.object(o)
+	if o.mode == Enforce {
+		v = verdict.Of(verdict.EngineFailed, verdict.Prefill, "implausible: %s", o.detail)
+		v.Status = http.StatusBadGateway
+	}
+	return v
 }
 
 // learn takes an honest reply as a sample.
 func (l *guardedLeg) learn() {
 	rep := l.run.Report()
 	n := uncached(rep, l.pair.Cold)
-	if n < longPrompt || rep.Prefill <= 0 || !l.pair.Alone {
+	if n < longPrompt || rep.Prefill <= 0 || !l.pair.Alone || l.learned {
 		return
 	}
+	l.learned = true
 	a, b := l.pair.Names()
 	l.model.guarded.floor.learn([2]string{a, b}, n, rep.Prefill)
 }
