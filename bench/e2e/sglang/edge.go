@@ -55,6 +55,9 @@ func (b *bed) edge(ctx context.Context) error {
 			}
 		}
 		e.Near = append(e.Near, x)
+		if x.Prefill == http.StatusInternalServerError {
+			b.capture("unscheduled completions", n-1, "", out)
+		}
 		fmt.Printf("  %4d tokens: prefill %d (%d tokens), decode %d (%d tokens), right %v, %v; through the gateway %d %s\n",
 			n, x.Prefill, x.Says[0], x.Decode, x.Says[1], x.Right, x.Took.Round(time.Millisecond), got.status, code(got.body))
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"sort"
 	"strings"
@@ -102,7 +103,7 @@ func (b *bed) results() string {
 			fmt.Fprintf(&o, "| %s | not run | | | | |\n", w.title)
 			continue
 		}
-		fmt.Fprintf(&o, "| %s | %d of %d, up to %d characters in a row | %d of %d | %s | %s | %d of %d, and %d of A's |\n",
+		fmt.Fprintf(&o, "| %s | %d of %d, up to %d characters in a row | %d of %d | %s | %s | %d of %d, and %d of A's, the control's among them |\n",
 			f.Title, f.ControlLeaks, f.Controls, f.Longest, f.Leaks, f.Trials, counts(f.Statuses), counts(f.Incidents), f.Fits, f.Trials, f.Donors)
 		abouts = append(abouts, f.about()+faults(f))
 		if f.Detail != "" && w.code != "" {
@@ -125,7 +126,7 @@ func (b *bed) results() string {
 	}
 
 	if e, ok := load[edges](b, "edge"); ok {
-		fmt.Fprintf(&o, "\nAround prefill's pool of %d tokens (page %d), one token of a reply and more:\n\n| prompt tokens | prefill says | decode says | text | the gateway |\n| --- | --- | --- | --- | --- |\n", prefillPool, pageSize)
+		fmt.Fprintf(&o, "\nAround prefill's pool of %d tokens (page %d), straight at the legs, and what the gateway does with it:\n\n| prompt tokens | prefill says | decode says | text | the gateway |\n| --- | --- | --- | --- | --- |\n", prefillPool, pageSize)
 		for _, x := range e.Near {
 			text, door := "right", "lets it pass"
 			if !x.Right {
@@ -134,7 +135,16 @@ func (b *bed) results() string {
 			if !x.Limit {
 				door = "refuses it"
 			}
-			fmt.Fprintf(&o, "| %d | %d, %d tokens | %d, %d tokens | %s | %s |\n", x.Tokens, x.Prefill, x.Says[0], x.Decode, x.Says[1], text, door)
+			says := func(status, tokens int) string {
+				if tokens < 0 {
+					return fmt.Sprintf("%d", status)
+				}
+				return fmt.Sprintf("%d, %d tokens", status, tokens)
+			}
+			if x.Decode != http.StatusOK {
+				text = fmt.Sprintf("none, after %v", x.Took.Round(time.Second))
+			}
+			fmt.Fprintf(&o, "| %d | %s | %s | %s | %s |\n", x.Tokens, says(x.Prefill, x.Says[0]), says(x.Decode, x.Says[1]), text, door)
 		}
 		list(&o, []string{e.about() + faults(e.found)})
 	}

@@ -357,7 +357,7 @@ func (c *call) unscheduled(n int, cfg actor.Config) bool {
 		return false
 	}
 	c.await(c.room.gone, 2*cfg.Patience)
-	c.flat(http.StatusInternalServerError, "500", fmt.Sprintf("Prefill transfer failed for request rank=0 req.rid='%s' req.bootstrap_room=%d with exception KVTransferError(bootstrap_room=%d): Aborted by AbortReq.", c.id, c.room.id, c.room.id))
+	c.flat(http.StatusInternalServerError, "500", fmt.Sprintf("Prefill bootstrap failed for request rank=0 req.rid='%s' req.bootstrap_room=%d with exception KVTransferError(bootstrap_room=%d): Failed due to an unknown reason from another rank", c.id, c.room.id, c.room.id))
 	return true
 }
 

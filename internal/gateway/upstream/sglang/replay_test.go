@@ -261,10 +261,7 @@ func TestRecordedRepliesPass(t *testing.T) {
 func TestAFailureInTheMiddleLeavesDecodeAlone(t *testing.T) {
 	for _, name := range []string{"completions", "chat stream"} {
 		r, g := openReplay(t, gateway.Enforce)
-		r.set(recorded{
-			Prefill: leg{500, `{"object":"error","message":"Prefill transfer failed for request rank=0","type":"500","param":null,"code":500}`},
-			Decode:  leg{Status: 500},
-		})
+		r.set(recordings(t, "unscheduled")["unscheduled_completions"])
 		if status, body, _ := client(t, g, name); status != http.StatusBadGateway || !strings.Contains(body, `"engine_failed"`) {
 			t.Errorf("%s: %d %s", name, status, body)
 		}
