@@ -110,6 +110,11 @@ MODEL := models/SmolLM2-135M-Instruct.Q4_1.gguf
 lying-table: ## Every lie of the catalogue told to the gateway by workers of every engine, in every kind of reply; prints what came of it
 	$(GO) test -count 1 -v -run 'TestLyingTable$$' ./internal/gateway/lyingtable -args -full
 
+.PHONY: soak-gateway
+SOAK ?= 100000
+soak-gateway: ## SOAK (default 100,000) mixed requests of clients that change their minds through the gateway to honest workers: no incident, every page back
+	$(GO) test -count 1 -v -timeout 60m -run 'TestSoak' ./internal/gateway/lyingtable -args -soak $(SOAK) -users 32
+
 .PHONY: model-check
 model-check: ## Explore the protocol's model in all its sizes, and follow all of its steps with the code (minutes; the quick part is in make test)
 	$(GO) test -count=1 -v -timeout 30m -run 'TestBothWays|TestEvery|TestLarge' ./internal/handoff/model -args -full
