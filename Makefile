@@ -159,6 +159,10 @@ bench-128k: ## Serve a needle in a prompt of 128,000 tokens, and print the time
 conformance: ## The public openai clients for Go and npm, unmodified, against a started sluice serve (needs node and npm)
 	conformance/run.sh
 
+.PHONY: conformance-gateway
+conformance-gateway: ## The same clients against sluice gateway before fake SGLang, vLLM (NIXL, Mooncake) and plain workers
+	BEHIND="sglang vllm mooncake plain" conformance/run.sh
+
 .PHONY: chat-check
 chat-check: $(MODEL) ## SmolLM2 through three processes: one text for every page size, chunk and crowd
 	$(GO) run ./bench/chat -model $(MODEL)

@@ -7,6 +7,12 @@ const url = process.env.SLUICE_URL
 assert.ok(url, 'SLUICE_URL is not set: conformance/run.sh sets it')
 const client = new OpenAI({ baseURL: url + '/v1', apiKey: process.env.SLUICE_API_KEY, maxRetries: 0 })
 
+const limit = Number(process.env.SLUICE_LIMIT ?? 16384)
+const behind = process.env.SLUICE_BEHIND ?? 'native'
+
+// What every engine says; some say more.
+const counts = ({ prompt_tokens, completion_tokens, total_tokens }) => ({ prompt_tokens, completion_tokens, total_tokens })
+
 const code = 'bPlNFGdSC2wd8f2Q'
 const question = `The code of tenant 4711 is ${code}.\nThe code of tenant 4711 is`
 const completion = { model: 'recall', prompt: question, max_tokens: 18, temperature: 0 }
@@ -14,7 +20,7 @@ const chat = { model: 'recall', messages: [{ role: 'user', content: question }],
 
 test('models', async () => {
   const { data } = await client.models.list()
-  assert.deepEqual(data.map((m) => [m.id, m.max_model_len]), [['recall', 16384]])
+  assert.deepEqual(data.map((m) => [m.id, m.max_model_len]), [['recall', limit]])
 })
 
 test('chat, whole and streamed', async () => {
@@ -37,7 +43,7 @@ test('completion, of text and of token ids', async () => {
   const r = await client.completions.create(completion)
   assert.equal(r.choices[0].text, ` ${code}.`)
   assert.equal(r.choices[0].finish_reason, 'length')
-  assert.deepEqual(r.usage, { prompt_tokens: question.length + 1, completion_tokens: 18, total_tokens: question.length + 19 })
+  assert.deepEqual(counts(r.usage), { prompt_tokens: question.length + 1, completion_tokens: 18, total_tokens: question.length + 19 })
   const ids = await client.completions.create({ ...completion, prompt: [...Buffer.from(question)] })
   assert.equal(ids.choices[0].text, ` ${code}.`)
   assert.equal(ids.usage.prompt_tokens, question.length)
@@ -69,7 +75,7 @@ test('errors', async () => {
   await assert.rejects(client.completions.create({ ...completion, prompt: long }), (e) => {
     assert.ok(e instanceof OpenAI.BadRequestError)
     assert.deepEqual([e.status, e.code, e.type, e.param], [400, 'context_length_exceeded', 'invalid_request_error', 'prompt'])
-    assert.match(e.message, /20001.*16384/)
+    assert.match(e.message, new RegExp(`20001.*${process.env.SLUICE_FITS ?? limit}`))
     return true
   })
   await assert.rejects(client.chat.completions.create({ ...chat, messages: [{ role: 'user', content: long }], stream: true }), (e) => {
@@ -78,7 +84,8 @@ test('errors', async () => {
     return true
   })
   await assert.rejects(client.completions.create({ ...completion, model: 'gpt-4' }), (e) => e instanceof OpenAI.NotFoundError && e.code === 'model_not_found')
-  await assert.rejects(client.chat.completions.create({ ...chat, n: 2 }), (e) => e instanceof OpenAI.BadRequestError && e.param === 'n')
+  // One worker may answer twice.
+  if (behind !== 'plain') await assert.rejects(client.chat.completions.create({ ...chat, n: 2 }), (e) => e instanceof OpenAI.BadRequestError && e.param === 'n')
   const stranger = new OpenAI({ baseURL: url + '/v1', apiKey: 'sk-other', maxRetries: 0 })
   await assert.rejects(stranger.completions.create(completion), (e) => e instanceof OpenAI.AuthenticationError && e.code === 'invalid_api_key')
 })
@@ -100,6 +107,8 @@ test('a cancelled stream gives its pages back', async () => {
   for (;;) {
     const fleet = await (await fetch(process.env.SLUICE_ADMIN + '/admin/fleet')).json()
     if (fleet.pool_total > 0 && fleet.pool_free === fleet.pool_total) return
+    // Before other engines the gateway counts tokens in flight.
+    if (behind !== 'native' && !/"load_tokens": ?[1-9]/.test(JSON.stringify(fleet))) return
     assert.ok(Date.now() < until, `${fleet.pool_free} of ${fleet.pool_total} pages are free`)
     await new Promise((r) => setTimeout(r, 5))
   }
