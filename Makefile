@@ -114,6 +114,7 @@ lying-table: ## Every lie of the catalogue told to the gateway by workers of eve
 SOAK ?= 100000
 soak-gateway: ## SOAK (default 100,000) mixed requests of clients that change their minds through the gateway to honest workers: no incident, every page back
 	$(GO) test -count 1 -v -timeout 60m -run 'TestSoak' ./internal/gateway/lyingtable -args -soak $(SOAK) -users 32
+	$(GO) test -count 1 -v -run TestManyClientsHangUp ./internal/gateway/lyingtable -args -hangups 10000
 
 .PHONY: model-check
 model-check: ## Explore the protocol's model in all its sizes, and follow all of its steps with the code (minutes; the quick part is in make test)

@@ -61,7 +61,9 @@ for SLUICE_BEHIND in ${BEHIND:-native}; do
   for w in $what; do
     case $w in
     go) (cd go && go test -count=1 ./...) ;;
-    npm) (cd npm && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error && npm test) ;;
+    npm) [ -e "$tmp/npm" ] || (cd npm && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error)
+      : >"$tmp/npm"
+      (cd npm && npm test) ;;
     *) echo "run.sh: go or npm, not $w" >&2; exit 3 ;;
     esac
   done
