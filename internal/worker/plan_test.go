@@ -110,6 +110,36 @@ func TestAReplayedPlanIsRefused(t *testing.T) {
 	r.clean()
 }
 
+// A plan that is refused has used its number up: what comes under it again is a replay, whatever it says.
+func TestARefusedPlanUsesItsNumberUp(t *testing.T) {
+	r := newRig(t)
+	d := r.door("g0")
+	c := d.call(needle("NUMBER", 100))
+	say := func(change func(*admission.Plan)) verdict.Verdict {
+		c2 := &call{d: d, id: c.id, plan: c.plan, ended: map[*line]wire.Outcome{}, settled: map[*line]bool{}, change: make(chan struct{}), reserved: make(chan wire.Reserved, 1)}
+		d.decode.mu.Lock()
+		d.decode.calls[c.id] = c2
+		d.decode.mu.Unlock()
+		p := c.plan
+		p.Session, p.Seq = d.decode.link.Peer().Session, 1
+		change(&p)
+		signed, err := admission.Sign(p, r.ids["g0"].PrivateKey())
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.decode.link.Send(wire.Plan{Signed: signed, MACKey: c.key})
+		_, o := c2.end()
+		return o.Verdict
+	}
+	if v := say(func(p *admission.Plan) { p.Decode.Boot++ }); v.Code != verdict.PlanRefused || !strings.Contains(v.Reason, "this is boot") {
+		t.Errorf("decode says %v of another boot's plan", v)
+	}
+	if v := say(func(*admission.Plan) {}); v.Code != verdict.PlanRefused || !strings.Contains(v.Reason, "replayed or out of order") {
+		t.Errorf("decode says %v of a number that was used", v)
+	}
+	r.clean()
+}
+
 // While an attempt is under way, its plan once more is not answered: the gateway would take the answer for the attempt's end.
 func TestAPlanThatComesTwiceEndsNothing(t *testing.T) {
 	r := newRig(t)

@@ -42,7 +42,7 @@ var moreMutants = []mutant{
 	{"plan: a refused one is not numbered", "worker/control.go", "c.seq = max(c.seq, p.Seq)", "if v.IsZero() {\n\t\t\tc.seq = max(c.seq, p.Seq)\n\t\t}", ofWorker},
 	{"plan: seq is not kept", "worker/control.go", "\t\tc.seq = max(c.seq, p.Seq)\n", "", ofWorker},
 	// What a worker believes and says.
-	{"prompt: ids outside the vocabulary", "worker/prefill.go", "if id < 0 || int(id) >= a.w.vocab {", "if false {", ofWorker},
+	{"prompt: ids outside the vocabulary", "worker/prefill.go", "if id < 0 || int(id) >= a.w.vocab {", "if id < 0 && false {", ofWorker},
 	{"prompt: digest of the ids is not compared", "worker/prefill.go", "&& a.digester.Sum() == a.plan.Digest", "", ofWorker},
 	{"manifest: the plan's digest, not what was computed", "worker/prefill.go", "m.Digest = a.computed.Sum()", "m.Digest = a.plan.Digest", append([]string{"worker"}, "engine", "drill")},
 	{"manifest: digest is not compared", "worker/decode.go", "DigestOK: f.Digest == a.plan.Digest,", "DigestOK: true,", ofWorker},

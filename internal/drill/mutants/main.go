@@ -61,6 +61,7 @@ func run(only string, list bool, resume, table string, most time.Duration) error
 	}
 	var all []result
 	began, left := time.Now(), 0
+	var broken error // patches that do not build: the list has to follow the code
 	for _, m := range mutants {
 		if !want.MatchString(m.name) {
 			continue
@@ -79,8 +80,8 @@ func run(only string, list bool, resume, table string, most time.Duration) error
 			left++
 		default:
 			if r, err = m.result(dir); err != nil {
-				undo()
-				return err
+				broken = errors.Join(broken, err)
+				break
 			}
 			all = append(all, r)
 			if err := keep(resume, r); err != nil {
@@ -107,6 +108,8 @@ func run(only string, list bool, resume, table string, most time.Duration) error
 		}
 	}
 	switch {
+	case broken != nil:
+		return broken
 	case killed < len(all):
 		return fmt.Errorf("%d mutants live", len(all)-killed)
 	case left > 0:
