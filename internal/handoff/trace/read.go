@@ -39,17 +39,16 @@ func Read(r io.Reader, begin func(Head), f func(n uint64, e Event) error) error 
 	p.take(`,"sample":`)
 	h := Head{Sample: p.number(math.MaxUint64)}
 	p.take(`}`)
-	if p.bad || len(p.rest) != 0 || version != Version || h.Sample == 0 {
+	var check Encoder // makes each line again: a line that is not exactly what a writer writes is none
+	again := check.Head(nil, h.Sample)
+	if p.bad || version != Version || h.Sample == 0 || !bytes.Equal(bytes.TrimSuffix(again, []byte("\n")), s.Bytes()) {
 		return fmt.Errorf("%w: the first line is not that of a trace of version %d", ErrSyntax, Version)
 	}
 	begin(h)
 	var (
-		check Encoder // makes each line again: a line that is not exactly what a writer writes is none
-		again []byte
 		ended bool
 		lost  uint64
 	)
-	again = check.Head(again[:0], h.Sample)
 	for s.Scan() {
 		line := s.Bytes()
 		if ended {

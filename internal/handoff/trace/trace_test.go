@@ -61,6 +61,7 @@ func TestFilesThatAreNoTracesAreRefused(t *testing.T) {
 	}{
 		"nothing":                {"", ErrSyntax},
 		"another first line":     {strings.Replace(whole, `"version":2`, `"version":3`, 1), ErrSyntax},
+		"a rate with a zero":     {strings.Replace(whole, `"sample":1`, `"sample":01`, 1), ErrSyntax},
 		"another rate":           {strings.Replace(whole, `"sample":1`, `"sample":8`, 1), ErrOrder},
 		"a rate of nothing":      {strings.Replace(whole, `"sample":1`, `"sample":0`, 1), ErrSyntax},
 		"no last line":           {strings.Join(lines[:len(lines)-2], ""), ErrCut},
