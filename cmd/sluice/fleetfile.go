@@ -18,10 +18,12 @@ type fleetFile struct{ models []modelEntry }
 
 // modelEntry is one model and its workers. What a worker says of itself is read from it; what is given here is pinned.
 type modelEntry struct {
-	Name    string        `yaml:"name"`
-	Engine  string        `yaml:"engine"` // sglang, vllm-nixl, vllm-mooncake, plain or native
-	Model   string        `yaml:"model"`  // native: recall, or the GGUF file whose tokenizer and template encode prompts
-	Workers []workerEntry `yaml:"workers"`
+	Name   string `yaml:"name"`
+	Engine string `yaml:"engine"` // sglang, vllm-nixl, vllm-mooncake, plain or native
+	Model  string `yaml:"model"`  // native: recall, or the GGUF file whose tokenizer and template encode prompts
+	// Native, recall: the same as the workers' --recall-min-match, which is part of the model (1).
+	MinMatch int           `yaml:"recall_min_match"`
+	Workers  []workerEntry `yaml:"workers"`
 
 	// More workers of other engines, that come and go.
 	WorkersDir      string     `yaml:"workers_dir"`       // a directory with a YAML file for a worker, or for a list of them
@@ -172,6 +174,9 @@ func (m *modelEntry) checkNative() error {
 	}
 	if m.Model == "" {
 		m.Model = "recall"
+	}
+	if m.MinMatch != 0 && m.Model != "recall" {
+		return fmt.Errorf("recall_min_match is the built-in model's, and the model is %s", m.Model)
 	}
 	roles := map[string]int{}
 	for j := range m.Workers {

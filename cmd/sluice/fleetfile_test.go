@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluicekv/sluice/internal/capacity"
 	"github.com/sluicekv/sluice/internal/fleet/foreign"
+	"github.com/sluicekv/sluice/internal/llm"
 )
 
 func readFleet(t *testing.T, text string) ([]modelEntry, error) {
@@ -42,6 +43,46 @@ func TestAFleetOfAnotherEngine(t *testing.T) {
 	w := g.Fleet.Workers[0]
 	if g.Fleet.Engine != foreign.SGLang || w.Role != capacity.Prefill || w.BootstrapPort != 9102 || w.PoolTokens != 4096 || w.Context != 8192 || w.URL.Host != "127.0.0.1:9101" || g.Hold.CommitAfter.String() != "5s" {
 		t.Errorf("%+v", g)
+	}
+}
+
+// TestAGatewayNamesTheModelOfItsWorkers: workers that were started with --recall-min-match run another model, and the gateway that names the
+// same one has its fingerprint.
+func TestAGatewayNamesTheModelOfItsWorkers(t *testing.T) {
+	fingerprint := func(line string) [32]byte {
+		t.Helper()
+		ms, err := readFleet(t, `
+- name: recall
+  engine: native
+`+line+`
+  workers:
+    - {role: prefill, url: "sluice://127.0.0.1:9101"}
+    - {role: decode,  url: "sluice://127.0.0.1:9103"}
+`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := ms[0].open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out.Fingerprint
+	}
+	for line, n := range map[string]int{"": 1, "  recall_min_match: 1": 1, "  recall_min_match: 5": 5, "  recall_min_match: -1": -1} {
+		f, err := openModel("recall", n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := llm.Load(f.File)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if fingerprint(line) != m.Fingerprint() {
+			t.Errorf("%q is not the model of a worker with --recall-min-match %d", line, n)
+		}
+	}
+	if _, err := readFleet(t, "\n- {name: x, engine: native, model: a.gguf, recall_min_match: 2, workers: [{role: prefill, url: 'sluice://h:1'}, {role: decode, url: 'sluice://h:2'}]}\n"); err == nil {
+		t.Error("another model has a recall_min_match")
 	}
 }
 

@@ -225,7 +225,7 @@ func (m *modelEntry) open() (gateway.ModelConfig, error) {
 		}
 		return gateway.ModelConfig{Name: m.Name, Aliases: m.Aliases, Guarded: g}, nil
 	}
-	f, err := openModel(m.Model, 0)
+	f, err := openModel(m.Model, m.MinMatch)
 	if err != nil {
 		return gateway.ModelConfig{}, err
 	}

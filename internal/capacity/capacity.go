@@ -33,6 +33,7 @@ type Facts struct {
 	Fingerprint string `json:"fingerprint,omitzero"` // native: hex of the model fingerprint
 	Connector   string `json:"connector,omitzero"`
 	Boot        string `json:"boot,omitzero"`
+	EncryptData bool   `json:"encrypt_data,omitzero"` // native: data links run over TLS, too; both ends of a pair must say the same
 }
 
 // Limit is how many tokens of one sequence fit, and what set it.

@@ -50,6 +50,7 @@ type shape struct {
 	pageSize int
 	dtype    string
 	version  string
+	encrypts bool // data links
 }
 
 func (w *worker) usable() bool { return w.state == Up && !w.draining && w.limit.Tokens > 0 }
@@ -108,7 +109,7 @@ func (b *board) up(name string, h wire.Hello, f capacity.Facts, data string, dra
 	w.state, w.reason = Up, ""
 	w.boot, w.hello, w.facts, w.data, w.draining = h.Boot, h, f, data, draining
 	w.limit = capacity.Node(f)
-	w.shape = shape{h.Model, h.Geometry, f.PageSize, f.DType, f.Version}
+	w.shape = shape{h.Model, h.Geometry, f.PageSize, f.DType, f.Version, f.EncryptData}
 	if _, known := b.classes[w.shape]; !known {
 		b.classes[w.shape] = len(b.classes)
 	}
@@ -154,6 +155,8 @@ func differ(p, d *worker) string {
 		return fmt.Sprintf("page size: %d and %d", a.pageSize, z.pageSize)
 	case a.dtype != z.dtype:
 		return fmt.Sprintf("KV dtype: %q and %q", a.dtype, z.dtype)
+	case a.encrypts != z.encrypts:
+		return fmt.Sprintf("--encrypt-data: %v and %v", a.encrypts, z.encrypts)
 	case a.version != z.version:
 		return fmt.Sprintf("version: %q and %q", a.version, z.version)
 	case int64(d.hello.MaxPage) < int64(a.geometry.Bytes()):

@@ -49,6 +49,7 @@ func TestPairsThatDifferAreRefused(t *testing.T) {
 		`KV dtype: "f16" and "f32"`:             func(_ *wire.Hello, f *capacity.Facts, _ *string) { f.DType = "f32" },
 		`version: "1" and "2"`:                  func(_ *wire.Hello, f *capacity.Facts, _ *string) { f.Version = "2" },
 		"page bytes: 512, and decode takes 511": func(h *wire.Hello, _ *capacity.Facts, _ *string) { h.MaxPage-- },
+		"--encrypt-data: false and true":        func(_ *wire.Hello, f *capacity.Facts, _ *string) { f.EncryptData = true },
 		"decode names no data socket":           func(_ *wire.Hello, _ *capacity.Facts, d *string) { *d = "" },
 	} {
 		b := boardOf(1, 1)

@@ -95,7 +95,7 @@ func New(cfg Config) (*Worker, error) {
 	facts, err := capacity.CheckStart(capacity.Facts{
 		Name: cfg.Name, Engine: "native", Version: cfg.Version, Role: cfg.Role, PoolTokens: cfg.PoolPages * cfg.PageTokens,
 		PageSize: cfg.PageTokens, Context: cfg.Context, DType: "f16", Model: cfg.Model.Config().Name,
-		Fingerprint: fmt.Sprintf("%x", w.model), Connector: "sluice", Boot: w.boot.String(),
+		Fingerprint: fmt.Sprintf("%x", w.model), Connector: "sluice", Boot: w.boot.String(), EncryptData: cfg.EncryptData,
 	}, cfg.ServeSmaller)
 	if err != nil {
 		return nil, err
