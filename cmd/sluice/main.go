@@ -34,7 +34,7 @@ func run(args []string) int {
 	defer stop()
 	root := rootCommand()
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	err := causeOf(ctx, root.ExecuteContext(ctx))
 	if err == nil {
 		return 0
 	}

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -20,19 +22,34 @@ func onHangup(do func()) (stop func()) {
 }
 
 // signals returns a context that ends at the first SIGINT or SIGTERM: commands drain then. A second one ends the
-// process at once.
+// process at once. The context's cause names the signal.
 func signals(parent context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancel(parent)
+	ctx, cancel := context.WithCancelCause(parent)
 	ch := make(chan os.Signal, 2)
 	signal.Notify(ch, os.Interrupt, syscall.SIGTERM)
 	go func() {
-		if _, ok := <-ch; !ok {
+		s, ok := <-ch
+		if !ok {
 			return
 		}
-		cancel()
+		cancel(errSignal{s})
 		if _, ok := <-ch; ok {
 			os.Exit(130)
 		}
 	}()
-	return ctx, func() { signal.Stop(ch); close(ch); cancel() }
+	return ctx, func() { signal.Stop(ch); close(ch); cancel(nil) }
+}
+
+// errSignal is why a command was ended from outside: without it "context canceled" would be all that it says.
+type errSignal struct{ os.Signal }
+
+func (s errSignal) Error() string { return "ended by a signal: " + s.Signal.String() }
+
+// causeOf adds the signal that ended a command to what the command says of its end.
+func causeOf(ctx context.Context, err error) error {
+	var s errSignal
+	if errors.Is(err, context.Canceled) && errors.As(context.Cause(ctx), &s) {
+		return fmt.Errorf("%w: %w", s, err)
+	}
+	return err
 }

@@ -147,7 +147,7 @@ func (x *trio) judge(ctx context.Context, f fault, seed uint64) (c Cell, err err
 	}
 	red := func(format string, args ...any) { c.Why = append(c.Why, fmt.Sprintf(format, args...)) }
 	if c.Fired == 0 {
-		red("the fault did not act")
+		red(notActed)
 	}
 	if c.ForeignBytes > 0 {
 		red("%d bytes of another request's text in the reply", c.ForeignBytes)

@@ -112,6 +112,24 @@ func TestEveryClassOfTheListIsInTheMatrix(t *testing.T) {
 	}
 }
 
+func TestOnlyAnUnheldCellIsHeldAgain(t *testing.T) {
+	for _, c := range []struct {
+		cell Cell
+		want bool
+	}{
+		{Cell{}, false},
+		{Cell{Why: []string{notActed}}, true},
+		{Cell{Why: []string{"drill: the phase echo was not reached"}}, true},
+		{Cell{Why: []string{notActed, "3 of 4 pages came back"}}, false},
+		{Cell{Why: []string{"the trace is not one of the model's: line 3"}}, false},
+		{Cell{Why: []string{notActed}, ForeignBytes: 9}, false},
+	} {
+		if c.cell.unheld() != c.want {
+			t.Errorf("%+v: %v", c.cell, !c.want)
+		}
+	}
+}
+
 func TestACellIsWrittenAsTheCommandPromises(t *testing.T) {
 	yes := true
 	b, err := json.Marshal([]Cell{{Class: "c", Phase: "p", Fired: 1, Guard: "g", Status: 502, PoolFree: 2, PoolTotal: 3, Injected: "x", Why: []string{"y"}}, {RedWithoutGuard: &yes, CaughtNextBy: "n"}})
