@@ -41,7 +41,17 @@ func TestAnEjectedPairProvesItself(t *testing.T) {
 		failed := func() int {
 			return strings.Count(r.admin("/metrics"), `sluice_canaries_total{model="recall",result="failed"}`)
 		}
+		// Though guards only observe from now on, canaries are held to all of them.
+		if err := r.g.SetModes(gateway.Modes{All: gateway.Observe}); err != nil {
+			t.Fatal(err)
+		}
 		r.until("canaries fail", func() bool { return failed() > 0 })
+		if n := ejected(); n != 2 {
+			t.Fatalf("%d pairs rest while they lie", n)
+		}
+		if err := r.g.SetModes(gateway.Modes{All: gateway.Enforce}); err != nil {
+			t.Fatal(err)
+		}
 		for range 10 {
 			if a := r.complete("recall", prompt, true); a.status != 200 || !strings.Contains(a.body, "[DONE]") {
 				t.Fatalf("%d %s", a.status, a.body)
