@@ -31,6 +31,7 @@ import (
 // settings of a run.
 type settings struct {
 	env, binary string
+	beside      string // another build of sluice
 	engines     []string
 	only        []string // gateways
 	sizes, ats  []int
@@ -64,6 +65,7 @@ func run(ctx context.Context) error {
 	flag.DurationVar(&s.slice, "slice", 400*time.Millisecond, "length of a turn")
 	flag.StringVar(&s.env, "env", ".cache/e2e-peers", "`folder` that bench/peers/install.sh filled")
 	flag.StringVar(&s.binary, "sluice", "", "the binary (default: build it)")
+	flag.StringVar(&s.beside, "beside", "", "another `build` of sluice, measured beside the first")
 	flag.StringVar(&s.chart, "chart", "", "write a chart (SVG) to this `file`")
 	flag.StringVar(&s.save, "save", "", "keep the cells in this `file` (JSON); cells of engines that this run leaves out stay")
 	flag.StringVar(&s.profile, "profile", "", "write a CPU profile of sluice to this `file` (admin port)")
@@ -226,6 +228,9 @@ type row struct {
 	Failed  string  `json:",omitempty"`
 }
 
+// other is the name of the build beside ours.
+const other = "sluice, the other build"
+
 // speed measures all gateways in front of one engine.
 func (s *settings) speed(ctx context.Context, engine string) ([]row, error) {
 	f, err := s.workers(engine)
@@ -238,11 +243,19 @@ func (s *settings) speed(ctx context.Context, engine string) ([]row, error) {
 		return nil, err
 	}
 	targets := []*target{{name: "direct", client: direct}}
-	for _, name := range peer.For(f.Engine) {
-		if s.only != nil && !slices.Contains(s.only, name) {
+	names := peer.For(f.Engine)
+	if s.beside != "" {
+		names = append(names, other)
+	}
+	for _, name := range names {
+		if s.only != nil && !slices.Contains(s.only, name) && name != other {
 			continue
 		}
-		g, err := peer.Start(ctx, name, f.Fleet, peer.Options{Env: s.env, Binary: s.binary, CPUs: s.cpus[1], Flags: []string{"--request-timeout", "60s"}})
+		start, binary := name, s.binary
+		if name == other {
+			start, binary = peer.Sluice, s.beside
+		}
+		g, err := peer.Start(ctx, start, f.Fleet, peer.Options{Env: s.env, Binary: binary, CPUs: s.cpus[1], Flags: []string{"--request-timeout", "60s"}})
 		if err != nil {
 			return nil, err
 		}

@@ -218,7 +218,7 @@ func (g *Gateway) tell(ctx context.Context, f Fleet) error {
 	return nil
 }
 
-const ping = `{"model":"recall","messages":[{"role":"user","content":"hello"}],"max_tokens":4}`
+const ping = `{"model":"recall","messages":[{"role":"user","content":"hello"}],"max_tokens":64}`
 
 // wait returns when the gateway answers a request as a worker would.
 func (g *Gateway) wait(ctx context.Context) error {

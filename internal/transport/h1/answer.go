@@ -178,7 +178,7 @@ func (a *answer) Read(p []byte) (n int, err error) {
 func (a *answer) chunk() error {
 	in := a.c.in
 	if a.begun {
-		line, err := readLine(in)
+		line, err := readStrict(in)
 		if err != nil {
 			return early(err)
 		}
@@ -187,7 +187,7 @@ func (a *answer) chunk() error {
 		}
 	}
 	a.begun = true
-	line, err := readLine(in)
+	line, err := readStrict(in)
 	if err != nil {
 		return early(err)
 	}
@@ -220,7 +220,7 @@ func (a *answer) chunk() error {
 		return nil
 	}
 	for budget := a.c.t.maxHead(); ; {
-		line, err := readLine(in)
+		line, err := readStrict(in)
 		if err != nil {
 			return early(err)
 		}
@@ -229,6 +229,9 @@ func (a *answer) chunk() error {
 		}
 		if budget -= len(line) + 2; budget < 0 {
 			return broken("its trailers are too long")
+		}
+		if colon := bytes.IndexByte(line, ':'); colon <= 0 || !isToken(line[:colon]) {
+			return broken("a trailer without a name")
 		}
 	}
 }
@@ -264,6 +267,21 @@ func (a *answer) Close() error {
 }
 
 var errClosed = errors.New("h1: the body was closed")
+
+// readStrict is readLine for the lines of chunks: a bare LF does not end them, since readers that take it differ from those that do not on
+// where a chunk begins.
+func readStrict(in *bufio.Reader) ([]byte, error) {
+	line, err := in.ReadSlice('\n')
+	switch {
+	case err == nil && (len(line) < 2 || line[len(line)-2] != '\r'):
+		return nil, broken("a chunk's line ends in a bare LF")
+	case err == nil:
+		return line[:len(line)-2], nil
+	case errors.Is(err, bufio.ErrBufferFull):
+		return nil, broken("a line is too long")
+	}
+	return nil, early(err)
+}
 
 // readLine reads a line of at most a buffer, without its end. It is valid until the next read.
 func readLine(in *bufio.Reader) ([]byte, error) {
