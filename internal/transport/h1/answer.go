@@ -81,14 +81,11 @@ func (c *conn) oneHead(a *answer) (status int, err error) {
 		if budget -= len(line) + 2; budget < 0 || len(spans) == maxLines {
 			return 0, broken("its head is too long")
 		}
-		colon := bytes.IndexByte(line, ':')
-		if colon <= 0 || !isToken(line[:colon]) {
-			return 0, broken("a header without a name")
+		colon := field(line)
+		if colon < 0 {
+			return 0, broken("a line of its head is no header")
 		}
 		value := bytes.Trim(line[colon+1:], " \t")
-		if bytes.IndexByte(value, '\r') >= 0 || bytes.IndexByte(value, 0) >= 0 {
-			return 0, broken("a header that is no line")
-		}
 		at := len(text)
 		text = append(append(text, line[:colon]...), value...)
 		spans = append(spans, [3]int{at, at + colon, len(text)})
@@ -230,8 +227,8 @@ func (a *answer) chunk() error {
 		if budget -= len(line) + 2; budget < 0 {
 			return broken("its trailers are too long")
 		}
-		if colon := bytes.IndexByte(line, ':'); colon <= 0 || !isToken(line[:colon]) {
-			return broken("a trailer without a name")
+		if field(line) < 0 {
+			return broken("a line of its trailers is none")
 		}
 	}
 }
@@ -300,6 +297,20 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 		line = line[:n-1]
 	}
 	return line, nil
+}
+
+// field is where the colon of a header's line is, -1 if it is no header: a name that is a token, and no control characters in the value.
+func field(line []byte) int {
+	colon := bytes.IndexByte(line, ':')
+	if colon <= 0 || !isToken(line[:colon]) {
+		return -1
+	}
+	for _, c := range line[colon:] {
+		if c < ' ' && c != '\t' || c == 0x7f {
+			return -1
+		}
+	}
+	return colon
 }
 
 func isToken(b []byte) bool {
