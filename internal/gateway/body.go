@@ -48,14 +48,14 @@ func (x *walk) readBody() (body []byte, held int64, v verdict.Verdict) {
 	if n := x.r.ContentLength; n >= 0 {
 		want = min(want, n+1)
 	}
-	m, onHeap := &x.memory, !x.onlyNative()
+	m := &x.memory
 	for {
 		if len(m.b) == cap(m.b) {
 			if !x.g.bodies.take(want - held) {
 				return nil, held, verdict.Of(verdict.Overloaded, verdict.Body, "too many bytes of other requests' bodies are held")
 			}
 			held = want
-			if m.grow(int(want), onHeap) != nil {
+			if m.grow(int(want), false) != nil {
 				return nil, held, verdict.Of(verdict.Overloaded, verdict.Body, "there is no memory for the body")
 			}
 			switch n := x.r.ContentLength; {
@@ -77,12 +77,6 @@ func (x *walk) readBody() (body []byte, held int64, v verdict.Verdict) {
 			return nil, held, x.brokenBody(err)
 		}
 	}
-}
-
-// onlyNative reports whether no request's body is needed once it was read and encoded: one for another engine is sent on, by
-// goroutines of the transport that may outlive the request.
-func (x *walk) onlyNative() bool {
-	return x.catalog.native
 }
 
 // limit of a body, in bytes.

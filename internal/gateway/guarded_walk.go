@@ -24,7 +24,7 @@ import (
 // have it and no other attempt can need it.
 type guardedRequest struct {
 	doc     *jsonedit.Doc
-	held    int64 // of the budget for bodies
+	body    *body // that doc is of
 	every   bool  // usage in every chunk was asked for
 	salt    string
 	tokens  int // to plan with
@@ -34,11 +34,11 @@ type guardedRequest struct {
 	objects []objection // guards that objected before there was an attempt
 }
 
-// letGo gives the body back.
+// letGo lets go of the body: no other attempt follows.
 func (x *walk) letGo() {
-	if q := x.guarded; q != nil {
-		x.g.bodies.give(q.held)
-		q.doc, q.held = nil, 0
+	if q := x.guarded; q != nil && q.body != nil {
+		q.body.letGo()
+		q.doc, q.body = nil, nil
 	}
 }
 
@@ -186,6 +186,8 @@ func (x *walk) tryGuarded(pair foreign.Pair) (v verdict.Verdict, retry bool) {
 		GoOn: observed.Has(legs.PrefillHandle) && observed.Has(legs.PrefillVerdict), First: first, Most: most,
 		Hold: gm.cfg.Hold.Bytes, Whole: gm.cfg.Hold.Whole, Lease: gm.cfg.Hold.Lease,
 	})
+	q.body.use()
+	plan.Sent = q.body.letGo
 	begun := time.Now()
 	run := web.Start(plan, func() {})
 	x.g.runs.add(run)

@@ -12,8 +12,15 @@ import (
 const canMap = true
 
 func mapped(n int) ([]byte, error) {
-	return unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err == nil && n >= hugePage {
+		// A thousand faults less for a body of 4 MB. A kernel that does not know this does without.
+		_ = unix.Madvise(b, unix.MADV_HUGEPAGE)
+	}
+	return b, err
 }
+
+const hugePage = 2 << 20
 
 // remap moves no bytes: the kernel moves the pages.
 func remap(b []byte, n int) ([]byte, error) { return unix.Mremap(b, n, unix.MREMAP_MAYMOVE) }

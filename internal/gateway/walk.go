@@ -142,7 +142,7 @@ func (x *walk) prepare() (v verdict.Verdict, param string) {
 	if m, doc, refusal := x.guardedModel(x.endpoint, body); refusal != nil {
 		return refusal.Verdict(), refusal.Path
 	} else if m != nil {
-		x.guarded = &guardedRequest{doc: doc, held: held}
+		x.guarded = &guardedRequest{doc: doc, body: x.g.bodies.hold(&x.memory, held)}
 		return x.prepareGuarded(m)
 	}
 	req, refusal := openai.Parse(x.endpoint, body, x.g.cfg.Unknown)

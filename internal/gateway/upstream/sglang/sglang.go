@@ -13,6 +13,7 @@ import (
 	"io"
 	"net/http"
 
+	"github.com/sluicekv/sluice/internal/fleet/foreign"
 	"github.com/sluicekv/sluice/internal/gateway/legs"
 	"github.com/sluicekv/sluice/internal/gateway/upstream/web"
 	"github.com/sluicekv/sluice/internal/jsonedit"
@@ -56,15 +57,15 @@ func Plan(a web.Asked) web.Plan {
 	p.Row = legs.SGLang
 	p.Prefill = a.Call(a.Pair.Prefill, web.Whole(meet(a.Edit())).Body())
 	p.Decode = a.Call(a.Pair.Decode, a.AskUsage(meet(a.Edit())).Body())
-	p.Abandon = func(ctx context.Context) { abort(ctx, a) }
+	n, id := a.Pair.Decode, a.ID // and not the body
+	p.Abandon = func(ctx context.Context) { abort(ctx, n, id) }
 	return p
 }
 
 // abort tells decode to give up on a request whose pages will not come: by itself it waits for minutes. Only for prefill's refusal:
 // while pages may be on their way, an abort gives them to the next request under the writer's hands.
-func abort(ctx context.Context, a web.Asked) {
-	n := a.Pair.Decode
-	body := []byte(`{"rid":"` + a.ID + `"}`)
+func abort(ctx context.Context, n *foreign.Node, id string) {
+	body := []byte(`{"rid":"` + id + `"}`)
 	r := &http.Request{
 		Method: http.MethodPost, URL: n.At("/abort_request"), Header: n.Header, Host: n.URL.Host,
 		Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,

@@ -31,6 +31,7 @@ func (r *Run) runDecode(call *Call) {
 func (r *Run) askDecode(call *Call) {
 	lose := func(err error) { r.loses(legs.Decode, err) }
 	resp, err := call.Do(r.ctx[legs.Decode])
+	r.sent()
 	if err != nil {
 		lose(err)
 		return

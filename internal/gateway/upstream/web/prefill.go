@@ -21,6 +21,11 @@ func (r *Run) runPrefill() {
 		r.live++
 	}
 	r.mu.Unlock()
+	serial := r.plan.Decode == nil
+	r.plan.Hand, r.plan.Alone = nil, nil // they keep the body
+	if call == nil && serial {
+		r.sent() // decode is never asked
+	}
 	if call != nil {
 		r.handedAt = time.Now()
 		r.runDecode(call)
@@ -38,6 +43,7 @@ func (r *Run) askPrefill() (decode *Call) {
 		return nil
 	}
 	resp, err := r.plan.Prefill.Do(r.ctx[legs.Prefill])
+	r.sent()
 	if err != nil {
 		r.loses(legs.Prefill, err)
 		return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluicekv/sluice/internal/gateway/legs"
@@ -15,6 +16,7 @@ type Run struct {
 	cancel [2]context.CancelFunc // by legs.Leg
 	ctx    [2]context.Context
 	wake   chan struct{}
+	unsent atomic.Int32 // legs that may still read the client's body
 
 	mu       sync.Mutex
 	space    sync.Cond // on mu: held has shrunk, or over
@@ -68,6 +70,10 @@ func Start(p Plan, quiet func()) *Run {
 	}
 	decode := p.Decode
 	r.handed = decode != nil
+	r.unsent.Store(1)
+	if p.Prefill != nil {
+		r.unsent.Store(2)
+	}
 	if p.Prefill != nil {
 		r.live++
 	}
@@ -79,6 +85,13 @@ func Start(p Plan, quiet func()) *Run {
 		go r.runPrefill()
 	}
 	return r
+}
+
+// sent notes that one leg has the client's body, or will never ask for it.
+func (r *Run) sent() {
+	if r.unsent.Add(-1) == 0 && r.plan.Sent != nil {
+		r.plan.Sent()
+	}
 }
 
 // done ends a leg's goroutine.

@@ -97,6 +97,9 @@ type Plan struct {
 	// and a decode that comes later reads what may be another's. It returns why that is so, "" if prefill still had it. nil: not asked.
 	Kept  func(ctx context.Context, handed time.Time) (why string)
 	Lease time.Duration
+	// Sent is called once, when no leg reads the client's body any more: it may be gone then, while the legs still answer. nil: nobody waits
+	// for that.
+	Sent  func()
 	Hold  int // most bytes of a stream that wait here
 	Whole int // most bytes of an answer that is no stream
 	// Abandon tells decode's engine that its request will get no pages: a request that waits for them for minutes otherwise.
