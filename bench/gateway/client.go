@@ -106,7 +106,9 @@ func (c *client) run(l load, request []byte, for_ time.Duration, least int) (s s
 				if err := x.ask(c.addr, request, l.stream); err != nil {
 					failed.Store(true)
 					mu.Lock()
-					s.err = errors.Join(s.err, err)
+					if s.err == nil {
+						s.err = err // the others failed for the same reason
+					}
 					mu.Unlock()
 					return
 				}

@@ -68,12 +68,20 @@ func run(ctx context.Context) error {
 	flag.StringVar(&s.beside, "beside", "", "another `build` of sluice, measured beside the first")
 	flag.StringVar(&s.chart, "chart", "", "write a chart (SVG) to this `file`")
 	flag.StringVar(&s.save, "save", "", "keep the cells in this `file` (JSON); cells of engines that this run leaves out stay")
+	draw := flag.Bool("draw", false, "only draw the chart of the cells in -save")
 	flag.StringVar(&s.profile, "profile", "", "write a CPU profile of sluice to this `file` (admin port)")
 	cpus := flag.String("cpus", "0,1", "processors of workers and clients, and of the gateways; empty: any")
 	streams := flag.Int("idle", 10000, "idle streams for the memory part")
 	flag.Parse()
 	if *workers != "" {
 		return serveWorkers(*workers, streamTokens)
+	}
+	if *draw {
+		rows, err := s.keep(nil)
+		if err != nil {
+			return err
+		}
+		return writeChart(s.chart, rows)
 	}
 	s.engines = strings.Split(*engines, ",")
 	if *only != "" {

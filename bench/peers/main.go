@@ -42,9 +42,11 @@ func (r row) String() string {
 
 // public rows, by engine: the incident's own, and what any operator sees when a prefill refuses.
 func public(engine string) []row {
-	rows := []row{{}, {actor.CountOne, actor.Prefill}, {actor.Placeholder, actor.Prefill}, {actor.Refused, actor.Prefill}}
-	if engine == fake.VLLMNixl {
-		rows = append(rows, row{actor.HandleMissing, actor.Prefill})
+	rows := []row{{}}
+	for _, k := range []actor.Kind{actor.CountOne, actor.Placeholder, actor.Refused, actor.HandleMissing} {
+		if a, _ := actor.Lookup(k); a.Applies(engine, actor.Prefill, false) {
+			rows = append(rows, row{k, actor.Prefill})
+		}
 	}
 	return rows
 }
@@ -232,7 +234,7 @@ func (s *settings) ask(ctx context.Context, engine, name string, rows []row) (ma
 }
 
 func (s *settings) one(ctx context.Context, engine, name string, r row, a ask) (*reply, error) {
-	pair, err := fake.NewFleet(nil).Pair(fake.Options{Engine: engine, Patience: time.Second})
+	pair, err := fake.NewFleet(nil).Pair(fake.Options{Engine: engine, Patience: time.Second, AnyID: name != peer.Sluice})
 	if err != nil {
 		return nil, err
 	}

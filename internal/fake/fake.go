@@ -66,6 +66,7 @@ type Options struct {
 	APIKey   string
 	AdminKey string // SGLang: that /abort_request needs
 	Salted   bool   // vLLM: each request must carry a cache_salt
+	AnyID    bool   // vLLM: request ids may be missing or differ between the legs, as engines have it: for other gateways
 	Cached   bool   // vLLM: say prompt_tokens_details
 	SideHost string // vLLM NIXL: the host that handles name, default 127.0.0.1
 	SidePort int    // and the port, default 5600
@@ -171,7 +172,7 @@ func (f *Fleet) start(p *Pair, o Options, l Leg, leg actor.Leg) error {
 		}
 		con := map[string]vllm.Connector{VLLMNixl: vllm.Nixl, VLLMMooncake: vllm.Mooncake, Plain: vllm.None}[o.Engine]
 		w, err := vllm.New(f.vllm, cfg, vllm.Options{Connector: con, SideHost: o.SideHost, SidePort: o.SidePort, Lease: o.Lease, Cached: o.Cached,
-			Salted: o.Salted, Bootstrap: l.Bootstrap})
+			Salted: o.Salted, AnyID: o.AnyID, Bootstrap: l.Bootstrap})
 		if err != nil {
 			return err
 		}

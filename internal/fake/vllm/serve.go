@@ -106,6 +106,9 @@ func (c *call) name(header string, cfg actor.Config) {
 	if cfg.Leg == actor.Both {
 		return
 	}
+	if c.w.opt.AnyID {
+		return
+	}
 	if header == "" {
 		c.w.Violate(actor.RuleID, "there is no X-Request-Id")
 	} else if !c.w.Once(cfg.Name + "/" + header) {
@@ -376,14 +379,14 @@ func (c *call) nixlDecode(d *jsonedit.Doc, cfg actor.Config) {
 			w.Violate(actor.RuleHandleReused, "a handle is used again")
 		case g.pages == nil && !cfg.Light || time.Since(g.issued) > w.opt.Lease:
 			w.Violate(actor.RuleHandleStale, "a handle is used after its lease")
-		case g.request != c.base:
+		case g.request != c.base && !w.opt.AnyID:
 			w.Violate(actor.RuleID, "the legs have different request ids")
 		case g.digest != c.q.Digest || g.prompt != c.q.Prompt:
 			w.Violate(actor.RuleLegs, "the legs got different prompts")
 		default:
 			used = false
 		}
-		if g == nil || used || g.pages == nil && !cfg.Light || g.request != c.base || g.digest != c.q.Digest {
+		if g == nil || used || g.pages == nil && !cfg.Light || g.request != c.base && !w.opt.AnyID || g.digest != c.q.Digest {
 			c.internal()
 			return
 		}

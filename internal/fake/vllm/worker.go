@@ -29,6 +29,7 @@ type Options struct {
 	Lease     time.Duration // of a handle; default 30 s
 	Cached    bool          // say prompt_tokens_details, as with the prefix cache on
 	Salted    bool          // every request must carry a cache_salt
+	AnyID     bool          // the legs' request ids may be missing or differ, as engines have it
 	Bootstrap string        // Mooncake: where a prefill's bootstrap server listens; "" is any port of loopback
 }
 
