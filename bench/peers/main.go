@@ -250,6 +250,9 @@ func (s *settings) one(ctx context.Context, engine, name string, r row, a ask) (
 	}
 	g, err := peer.Start(ctx, name, f, peer.Options{Env: s.env, Binary: s.binary})
 	if err != nil {
+		for _, v := range pair.Violations() {
+			err = fmt.Errorf("%w\n%v", err, v)
+		}
 		return nil, err
 	}
 	defer g.Close()
