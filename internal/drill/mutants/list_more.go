@@ -54,7 +54,6 @@ var moreMutants = []mutant{
 	{"outcome: prefill's refusal becomes a success", "worker/prefill.go", "m := wire.Manifest{Attempt: a.id, Tokens: a.machine.Computed, Pages: sent, Root: wire.RootOf(a.macs[:sent]), Echo: a.echo, Verdict: v}", "v = verdict.Served(verdict.Prefill)\n\tm := wire.Manifest{Attempt: a.id, Tokens: a.machine.Computed, Pages: sent, Root: wire.RootOf(a.macs[:sent]), Echo: a.echo, Verdict: v}", ofWorker},
 	{"deadline: no timer at decode", "worker/decode.go", "a.timer = time.AfterFunc(p.Budget, func() { a.step(handoff.DeadlinePassed{}, because{}) })", "a.timer = time.AfterFunc(time.Hour, func() { a.step(handoff.DeadlinePassed{}, because{}) })", ofWorker},
 	{"deadline: no timer at prefill", "worker/prefill.go", "a.timer = time.AfterFunc(p.Budget, func() { a.step(handoff.DeadlinePassed{}, because{}) })", "a.timer = time.AfterFunc(time.Hour, func() { a.step(handoff.DeadlinePassed{}, because{}) })", ofWorker},
-	{"cancel: decode's engine goes on", "worker/decode.go", "\t\t\t\ta.w.decodes.Cancel(a.id, a.verdict)\n", "", ofWorker},
 	// Engines.
 	{"engine: a dead ticket computes, at prefill", "engine/prefill.go", "if p.at > 0 || !p.Ticket.Valid() {", "if false {", ofEngine},
 	{"engine: a dead ticket computes, at decode", "engine/decode.go", "if begun || !t.Valid() {", "if false {", ofEngine},
