@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluicekv/sluice/internal/certs"
 	"github.com/sluicekv/sluice/internal/config"
 	"github.com/sluicekv/sluice/internal/fleet/foreign"
 )
@@ -119,13 +120,17 @@ func printFleet(out io.Writer, m modelEntry, f *foreign.Fleet) bool {
 // newGatewayIncidentCommand prints an incident's bundle, or a list of the last ones.
 func newGatewayIncidentCommand() *cobra.Command {
 	var admin string
+	var files certs.ClientFiles
 	c := &cobra.Command{
 		Use:   "incident [ID]",
 		Short: "Print an incident of a running gateway, to attach to a report; without an ID, all that are kept",
 		Long:  "Prints what is known of an incident as JSON: the guard, both legs' numbers, the pair's facts, the attempt's record. No content is in it.",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			u := "http://" + admin + "/admin/incidents"
+			u := strings.TrimRight(admin, "/") + "/admin/incidents"
+			if !strings.Contains(admin, "://") {
+				u = "http://" + u
+			}
 			if len(args) == 1 {
 				u += "/" + args[0]
 			}
@@ -133,7 +138,11 @@ func newGatewayIncidentCommand() *cobra.Command {
 			if err != nil {
 				return exitError{3, fmt.Errorf("--admin %s: %w", admin, err)}
 			}
-			client := http.Client{Timeout: 10 * time.Second}
+			road, err := certs.LoadClient(files)
+			if err != nil {
+				return exitError{3, err}
+			}
+			client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: road.For(req.URL.Hostname())}}
 			resp, err := client.Do(req)
 			if err != nil {
 				return fmt.Errorf("the gateway's admin listener did not answer: %w", err)
@@ -146,6 +155,9 @@ func newGatewayIncidentCommand() *cobra.Command {
 			return err
 		},
 	}
-	c.Flags().StringVar(&admin, "admin", "127.0.0.1:8081", "admin listener of the gateway, `host:port`")
+	c.Flags().StringVar(&admin, "admin", "127.0.0.1:8081", "admin listener of the gateway, `host:port` or https://host:port")
+	c.Flags().StringVar(&files.CA, "ca", "", "PEM `FILE` of the authorities of its certificate (default: the system's)")
+	c.Flags().StringVar(&files.Cert, "cert", "", "PEM `FILE` of an operator's certificate, where it asks for one")
+	c.Flags().StringVar(&files.Key, "key", "", "PEM `FILE` with its key")
 	return c
 }
