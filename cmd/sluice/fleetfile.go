@@ -46,6 +46,7 @@ type modelEntry struct {
 	Canaries     *int            `yaml:"canaries"`        // that an ejected pair must answer right in a row before it serves again (3); 0: time alone
 	SlowStart    string          `yaml:"slow_start"`      // how long a worker that came (back) gets less than its share (30s); 0s: none
 	Session      string          `yaml:"session_header"`  // of clients: requests with the same value go to the same pair while that serves
+	SaltAs       string          `yaml:"salt_as"`         // plain: cache_salt (vLLM) or extra_key (SGLang) parts their prefix caches by tenant; default: nothing does
 	TLS          tlsEntry        `yaml:"tls"`             // to workers with https URLs that name none of their own
 	Affinity     string          `yaml:"prefix_affinity"` // on (default): what begins alike goes to the same prefill worker while that is not loaded; off
 }

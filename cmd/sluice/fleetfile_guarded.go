@@ -55,6 +55,14 @@ func (m *modelEntry) guarded() (*gateway.Guarded, error) {
 	if m.Model != "" {
 		return nil, errors.New("model: is for native workers, which the gateway encodes for; other engines count by themselves")
 	}
+	switch {
+	case m.SaltAs == "":
+	case m.Engine != foreign.Plain:
+		return nil, errors.New("salt_as: is for plain workers; the others' field is known")
+	case m.SaltAs != "cache_salt" && m.SaltAs != "extra_key":
+		return nil, fmt.Errorf("salt_as must be cache_salt or extra_key, not %q", m.SaltAs)
+	}
+	g.SaltAs = m.SaltAs
 	if g.Fleet.TLS, err = m.TLS.files(); err != nil {
 		return nil, err
 	}

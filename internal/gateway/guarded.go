@@ -30,6 +30,8 @@ type Guarded struct {
 	Anywhere bool
 	// Tokenizer counts prompts as the engine does; nil: the engine is asked.
 	Tokenizer *prompt.Counter
+	// SaltAs is the field of a body that plain workers read a cache salt from; empty: they get none, and tenants share their prefix cache.
+	SaltAs string
 	// FirstToken is how the legs' logprobs of the token after the prompt are compared, where that guard is on (vLLM).
 	FirstToken FirstToken
 }

@@ -182,7 +182,7 @@ func (x *walk) tryGuarded(pair foreign.Pair) (v verdict.Verdict, retry bool) {
 	}
 	plan := gm.plan(web.Asked{
 		Doc: q.doc, Path: pathOf(x.endpoint), Chat: x.endpoint == openai.Chat, Pair: pair, Model: x.model.served,
-		Stream: x.asked.stream, Usage: x.asked.usage, Every: q.every, Salt: q.salt, ID: web.NewID(id.String()),
+		Stream: x.asked.stream, Usage: x.asked.usage, Every: q.every, Salt: q.salt, SaltAs: gm.cfg.SaltAs, ID: web.NewID(id.String()),
 		GoOn: observed.Has(legs.PrefillHandle) && observed.Has(legs.PrefillVerdict), First: first, Most: most,
 		Hold: gm.cfg.Hold.Bytes, Whole: gm.cfg.Hold.Whole, Lease: gm.cfg.Hold.Lease,
 	})

@@ -149,12 +149,17 @@ const followRound = time.Minute
 
 // follow renews what changes on disk until the gateway closes. What there is to follow may change with a reload.
 func (g *Gateway) follow(ctx context.Context) {
+	known := map[string]bool{}
 	for {
 		rs := g.renewals()
 		round, cancel := context.WithTimeout(ctx, followRound)
 		var wg sync.WaitGroup
 		for _, r := range rs {
-			g.metrics.renewFailures.WithLabelValues(r.what).Add(0)
+			if !known[r.what] { // what was read at the start was good
+				known[r.what] = true
+				g.metrics.renewFailures.WithLabelValues(r.what).Add(0)
+				g.metrics.renewed.WithLabelValues(r.what).Set(1)
+			}
 			wg.Go(func() { follow.Files(round, g.cfg.Follow, r.paths, func() { g.renew(r) }) })
 		}
 		<-round.Done()

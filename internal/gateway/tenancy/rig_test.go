@@ -132,6 +132,9 @@ func newRig(t *testing.T, engine string) *rig {
 	p := fake.NewPair(t, fake.Options{Engine: engine, APIKey: workerKey})
 	m := &gateway.Guarded{Fleet: foreign.Config{Engine: engine, Every: time.Hour, Patient: 5 * time.Second,
 		TLS: certs.ClientFiles{CA: authority.File, Cert: mine, Key: mineKey}}}
+	if engine == fake.Plain {
+		m.SaltAs = "cache_salt"
+	}
 	for _, w := range p.Workers() {
 		c := w.Config()
 		at, err := url.Parse(r.up.before(t, w.URL(), authority, "127.0.0.1"))

@@ -12,6 +12,10 @@ func Plan(a web.Asked) web.Plan {
 	p := a.Plan()
 	p.Row = legs.Plain
 	p.Usage, p.Every = true, true // nothing was asked for that the client did not ask for
-	p.Decode = a.Call(a.Pair.Decode, a.Edit().Body())
+	e := a.Edit()
+	if a.SaltAs != "" {
+		e.SetText(a.SaltAs, a.Salt)
+	}
+	p.Decode = a.Call(a.Pair.Decode, e.Body())
 	return p
 }

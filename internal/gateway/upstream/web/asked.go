@@ -19,6 +19,7 @@ type Asked struct {
 	Usage  bool   // the client asked for usage at the end of a stream
 	Every  bool   // and in every chunk
 	Salt   string // parts the caches of scopes
+	SaltAs string // plain: the field that its workers read it from; empty: none is known
 	ID     string // of the request at the engines: random, for this attempt alone
 	GoOn   bool   // where prefill hands nothing over, let decode compute by itself: its guard only observes
 	First  int    // likeliest tokens of the first position that both legs are asked for, to be compared; 0: none
