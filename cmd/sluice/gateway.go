@@ -198,7 +198,7 @@ func (s *gatewaySettings) run(ctx context.Context, out io.Writer, now *running) 
 	}
 	defer onHangup(func() {
 		now.reload(g)
-		g.Renew() // it logs what it cannot read
+		_ = g.Renew() // it logs what it cannot read
 	})()
 	return untilDone(ctx, log, s.drain, g.Drain)
 }

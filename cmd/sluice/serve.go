@@ -149,7 +149,7 @@ func (s *serveSettings) run(ctx context.Context, out io.Writer) error {
 	fmt.Fprintf(out, "  ready   in %s; Ctrl-C drains, twice stops\n\n", time.Since(began).Round(time.Millisecond))
 	fmt.Fprintln(out, "Try:")
 	fmt.Fprintln(out, tryLine(g.URL(), mc.Name))
-	defer onHangup(func() { g.Renew() })()
+	defer onHangup(func() { _ = g.Renew() })() // it logs what it cannot read
 	return untilDone(ctx, log, s.drain, g.Drain)
 }
 

@@ -45,6 +45,7 @@ func TestFiles(t *testing.T) {
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	said, done := make(chan bool, 1), make(chan bool)
 	go func() {
 		Files(ctx, time.Millisecond, paths, func() {

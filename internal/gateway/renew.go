@@ -139,7 +139,11 @@ func (g *Gateway) Renew() (err error) {
 		err = errors.Join(err, g.renew(r))
 	}
 	if g.access != nil {
-		err = errors.Join(err, g.access.reopen())
+		again := g.access.reopen()
+		if again != nil {
+			g.log.Error("the access log goes on where it was", "error", again)
+		}
+		err = errors.Join(err, again)
 	}
 	return err
 }
@@ -160,7 +164,7 @@ func (g *Gateway) follow(ctx context.Context) {
 				g.metrics.renewFailures.WithLabelValues(r.what).Add(0)
 				g.metrics.renewed.WithLabelValues(r.what).Set(1)
 			}
-			wg.Go(func() { follow.Files(round, g.cfg.Follow, r.paths, func() { g.renew(r) }) })
+			wg.Go(func() { follow.Files(round, g.cfg.Follow, r.paths, func() { _ = g.renew(r) }) })
 		}
 		<-round.Done()
 		wg.Wait()
