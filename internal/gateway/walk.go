@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"time"
 
@@ -157,25 +156,6 @@ func (x *walk) prepare() (v verdict.Verdict, param string) {
 	}
 	x.rec.Times[record.PhaseEncode] = time.Since(x.start)
 	return v, openai.Param(v.Code, x.endpoint)
-}
-
-// timeLimit is the deadline of the request: the gateway's, or the client's if that is sooner.
-func (x *walk) timeLimit() (time.Time, verdict.Verdict) {
-	limit := x.g.deadline()
-	if s := x.r.Header.Get("X-Request-Timeout"); s != "" {
-		d, err := time.ParseDuration(s)
-		if err != nil {
-			var seconds float64
-			seconds, err = strconv.ParseFloat(s, 64)
-			d = time.Duration(min(seconds, limit.Seconds()) * float64(time.Second))
-		}
-		if err != nil || d <= 0 {
-			return time.Time{}, verdict.Of(verdict.BadRequest, verdict.Parser, "X-Request-Timeout must be seconds or a duration, more than 0")
-		}
-		x.asked.short = d < limit
-		limit = min(limit, d)
-	}
-	return x.start.Add(limit), verdict.Verdict{}
 }
 
 // chooseModel finds the model and keeps what of the request outlives its body.
