@@ -152,6 +152,19 @@ $(MODEL):
 bench: ## What the guards cost, the handoff's speed, memory, start-up, refusals (10 minutes on a quiet machine; results: bench/RESULTS.md)
 	$(GO) run ./bench/native
 
+PEERS := .cache/e2e-peers
+.PHONY: peers
+peers: ## Install the gateways that sluice is compared with, pinned, into .cache/ (needs python3 with venv; 300 MB)
+	bench/peers/install.sh $(PEERS)
+
+.PHONY: e2e-peers
+e2e-peers: peers ## The same lying workers behind other gateways and sluice: what clients get (results: docs/peers.md)
+	$(GO) run ./bench/peers -env $(PEERS)
+
+.PHONY: bench-gateway
+bench-gateway: peers ## What a gateway costs, beside the others in one run, and its memory (20 minutes; results: bench/RESULTS.md)
+	$(GO) run ./bench/gateway -env $(PEERS) -save $(PEERS)/cells.json -chart bench/gateway.svg
+
 .PHONY: bench-128k
 bench-128k: ## Serve a needle in a prompt of 128,000 tokens, and print the time
 	$(GO) run ./bench/native -part long

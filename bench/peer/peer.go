@@ -75,8 +75,19 @@ func (g *Gateway) Close() {
 	os.RemoveAll(g.dir)
 }
 
-// Start runs a gateway and waits until it serves.
-func Start(ctx context.Context, name string, f Fleet, o Options) (*Gateway, error) {
+// Start runs a gateway and waits until it serves. One that ends at once is started again: a free port may be taken before it is used.
+func Start(ctx context.Context, name string, f Fleet, o Options) (g *Gateway, err error) {
+	for range 4 {
+		if g, err = start(ctx, name, f, o); err == nil || !errors.Is(err, errEnded) {
+			return g, err
+		}
+	}
+	return nil, err
+}
+
+var errEnded = errors.New("it ended")
+
+func start(ctx context.Context, name string, f Fleet, o Options) (*Gateway, error) {
 	dir, err := os.MkdirTemp("", "sluice-peer")
 	if err != nil {
 		return nil, err
@@ -190,9 +201,9 @@ func (f Fleet) yaml() string {
 
 // tell names the workers to a running smg, with their connector.
 func (g *Gateway) tell(ctx context.Context, f Fleet) error {
-	connector := "nixl"
+	connector := "NixlConnector"
 	if f.Engine == fake.VLLMMooncake {
-		connector = "mooncake"
+		connector = "MooncakeConnector"
 	}
 	more := ""
 	if f.EngineID != "" {
@@ -234,7 +245,7 @@ func (g *Gateway) wait(ctx context.Context) error {
 			last = fmt.Sprintf("it answers %d %.200s", status, body)
 		}
 		if err := g.pause(ctx); err != nil {
-			return fmt.Errorf("%s does not serve: %s\n%s", g.Name, last, g.Process.Output())
+			return fmt.Errorf("%s does not serve (%w): %s\n%s", g.Name, err, last, g.Process.Output())
 		}
 	}
 }
@@ -244,7 +255,7 @@ func (g *Gateway) pause(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-g.Process.Ended():
-		return errors.New("it ended")
+		return errEnded
 	case <-time.After(200 * time.Millisecond):
 		return nil
 	}
