@@ -87,6 +87,7 @@ type reading struct {
 func (f *Fleet) ask(n *Node, patient time.Duration, t *source.Options) (r reading) {
 	ctx, cancel := context.WithTimeout(n.ctx, patient)
 	defer cancel()
+	began := time.Now()
 	// Before anything is read: what is read is then of the process behind this connection, or of a later one, which ends it.
 	c, err := dialer.DialContext(ctx, "tcp", hostPort(n))
 	if err != nil {
@@ -104,7 +105,7 @@ func (f *Fleet) ask(n *Node, patient time.Duration, t *source.Options) (r readin
 	if len(x.Facts) > 0 && (x.Int(facts.Pool) > 0 || x.Int(facts.Context) > 0 || x.Text(facts.Version) != "") {
 		r.node = x
 	}
-	r.late = r.node == nil && ctx.Err() != nil
+	r.late = r.node == nil && time.Since(began) >= patient*9/10 // the client gives up a little sooner
 	r.uvicorn = heard.server == "uvicorn"
 	if f.engine == VLLMMooncake && n.Role == capacity.Prefill && n.EngineID == "" {
 		r.engineID = f.askEngineID(ctx, n)

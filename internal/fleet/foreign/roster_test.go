@@ -71,10 +71,13 @@ func TestDrainAndRestsStay(t *testing.T) {
 	for _, n := range []int{1, 2} { // away, and back
 		ws := pinnedWorkers(2, 2, func(_ int, w *Worker) { w.PoolTokens = 8192 })
 		if n == 1 {
-			ws = ws[3:]
+			ws = append(ws[:2:2], ws[3]) // without d0
 		}
 		if _, err := f.Reconfigure(Config{Engine: SGLang, Model: "m", Workers: ws}); err != nil {
 			t.Fatal(err)
+		}
+		if n == 1 { // another pair's rest is when old ones are forgotten
+			f.Rest(Pair{Prefill: f.byName["p0"], Decode: f.byName["d1"]}, "a test")(true)
 		}
 	}
 	for range 100 {
