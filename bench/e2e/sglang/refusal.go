@@ -90,9 +90,11 @@ func (b *bed) refusal(ctx context.Context) error {
 			f.fault("after %d refusals a prompt that fits is not served: %d %.300s", storm, got.status, got.body)
 		}
 	}
-	if f.Incidents = g.incidents(ctx); len(f.Incidents) > 0 {
-		f.fault("a refusal that was heard is no incident: %v, %s", f.Incidents, g.newest(ctx))
+	// Each says that admission was told too large a pool; no guard over the legs may object to a refusal that was heard.
+	if f.Incidents = g.incidents(ctx); len(f.Incidents) != 1 || f.Incidents["admission (enforce)"] != f.Trials+storm {
+		f.fault("incidents %v, the newest: %s", f.Incidents, g.newest(ctx))
 	}
+	f.Detail = g.newest(ctx)
 	f.Memory, f.Took = b.memory(), time.Since(began)
 	b.keep("refusal.json", f)
 	return f.err()

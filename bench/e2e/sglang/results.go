@@ -155,7 +155,7 @@ func (b *bed) results() string {
 		for _, c := range r.Cases {
 			fmt.Fprintf(&o, "| %s | %s, then %d | %s | %s | %s | %d %s |\n", c.API, ms(c.Straight), c.Decodes, ms(c.HeldBefore), ms(c.Door), ms(c.Held), c.Status, c.Code)
 		}
-		list(&o, []string{r.about() + faults(r.found)})
+		list(&o, []string{r.about() + faults(r.found), fmt.Sprintf("after 40 more of them %d of %d prompts that fit are served right; incidents: %s: %s", r.Fits, len(r.Cases), counts(r.Incidents), r.Detail)})
 	}
 	return o.String()
 }

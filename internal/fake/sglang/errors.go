@@ -42,6 +42,9 @@ func (c *call) abort(status int, name, message string) {
 		c.out.Done()
 	case c.q.Stream && name != "":
 		c.out.Event(spaced(name, status, message), false)
+		if c.q.Usage && !c.w.atLeast(0, 5, 21) { // seen in 0.5.20, and not in 0.5.23
+			c.out.Event(append(c.usage(append(c.streamHead(), `"choices":[],"usage":`...), outcome{prompt: c.q.Prompt}, true), '}'), false)
+		}
 		c.out.Done()
 	case c.q.Endpoint == actor.Generate && status == http.StatusBadRequest:
 		c.out.Whole(status, fmt.Appendf(nil, `{"error":{"message":%s}}`, quoted(message)))

@@ -404,17 +404,21 @@ func (c *call) textChunk(o outcome, text string, last bool) {
 	c.out.Event(append(b, '}'), last)
 }
 
+// streamHead begins an event of a stream.
+func (c *call) streamHead() []byte {
+	if c.q.Endpoint == actor.Completions {
+		return c.head(nil, "text_completion")
+	}
+	return c.head(nil, "chat.completion.chunk")
+}
+
 // end finishes a stream.
 func (c *call) end(o outcome) {
 	if c.q.Endpoint == actor.Chat && !c.lie.Is(actor.Empty, actor.FinishMissing) {
 		c.chunk(o, "", false, c.finish(o))
 	}
 	if c.q.Usage && c.q.Endpoint != actor.Generate && !c.lie.Is(actor.CountMissing) {
-		object := "chat.completion.chunk"
-		if c.q.Endpoint == actor.Completions {
-			object = "text_completion"
-		}
-		b := c.head(nil, object)
+		b := c.streamHead()
 		b = append(b, `"choices":[],"usage":`...)
 		b = c.usage(b, o, true)
 		c.out.Event(append(b, '}'), false)

@@ -80,7 +80,7 @@ func (r *replay) ServeHTTP(w http.ResponseWriter, q *http.Request, decode bool) 
 		r.t.Errorf("a leg was asked without a room or an id: %s", q.URL.Path)
 	case !decode:
 		r.answer(w, now.Prefill)
-	case now.Decode.Status != http.StatusOK:
+	case strings.Contains(now.Decode.Body, " timed out after "):
 		<-q.Context().Done() // it waits for pages until its time is up, which is minutes
 		r.left <- b.RID
 	default:
@@ -252,6 +252,30 @@ func TestRecordedRepliesPass(t *testing.T) {
 			if m := admin(t, g, "/metrics"); strings.Contains(m, "sluice_incidents_total{") {
 				t.Errorf("%s: a false alarm: %s", name, admin(t, g, "/admin/incidents"))
 			}
+		}
+	}
+}
+
+// The refusal that decode never hears, as release 0.5.20 gave it: the client has its 400, and decode is told.
+func TestRecordedRefusalsAreHeard(t *testing.T) {
+	for name, x := range recordings(t, "refused") {
+		r, g := openReplay(t, gateway.Enforce)
+		r.set(x)
+		status, body, text := client(t, g, name)
+		if status != http.StatusBadRequest || !strings.Contains(body, `"context_length_exceeded"`) || text != "" {
+			t.Errorf("%s: %d %s", name, status, body)
+		}
+		select {
+		case id := <-r.told:
+			if id == "" {
+				t.Errorf("%s: decode was told about no request", name)
+			}
+		case <-time.After(20 * time.Second):
+			t.Errorf("%s: decode was not told", name)
+		}
+		// Admission was told too large a pool, and that is what the incident says; no guard over the legs objects to a refusal that was heard.
+		if !incident(t, g, "admission", "enforce") || strings.Count(admin(t, g, "/metrics"), "\nsluice_incidents_total{") != 1 {
+			t.Errorf("%s: %s", name, admin(t, g, "/admin/incidents"))
 		}
 	}
 }
