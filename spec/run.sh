@@ -56,7 +56,7 @@ echo '|---|---|---:|---:|---|---|'
   if [ "${1:-}" = --full ]; then
     row "3 pages, every fault" holds $guards $faults NP=3
     row "4 pages, every fault" holds $guards $faults NP=4
-    row "3 attempts, every fault" holds $guards $faults NR=3
+    row "3 attempts of one page, every fault" holds $guards $faults NR=3 K=1
     row "liveness: every fault" holds $guards $faults LIVE
   fi
 }
