@@ -76,7 +76,7 @@ func run(only string, list bool, resume, table string, most time.Duration) error
 			all = append(all, r)
 		case known && r.By != "":
 			all = append(all, r)
-		case most > 0 && time.Since(began) > most:
+		case most > 0 && time.Since(began) > most: // also what lived, and has a test now
 			left++
 		default:
 			if r, err = m.result(dir); err != nil {
@@ -103,7 +103,7 @@ func run(only string, list bool, resume, table string, most time.Duration) error
 	}
 	fmt.Printf("%d of %d killed\n", killed, len(all))
 	if table != "" {
-		if err := os.WriteFile(table, markdown(all), 0o644); err != nil {
+		if err := os.WriteFile(table, markdown(all, left), 0o644); err != nil {
 			return err
 		}
 	}
@@ -166,7 +166,7 @@ func keep(path string, r result) error {
 }
 
 // markdown is the table that docs/mutants.md holds.
-func markdown(all []result) []byte {
+func markdown(all []result, left int) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# Mutants\n\nWhat `make mutants` printed last: each guard taken out of the real code, the test that saw it first, and the seconds from the patch to\nits failure, with building (a busy machine of 2 processors).\n\n| guard, and what was done to it | in | killed by | s |\n| --- | --- | --- | ---: |\n")
 	killed := 0
@@ -179,7 +179,11 @@ func markdown(all []result) []byte {
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %.1f |\n", r.Name, r.File, strings.ReplaceAll(by, "|", "\\|"), r.Took)
 	}
-	fmt.Fprintf(&b, "\n%d of %d killed\n", killed, len(all))
+	fmt.Fprintf(&b, "\n%d of %d killed", killed, len(all))
+	if left > 0 {
+		fmt.Fprintf(&b, "; %d more are in the list and were not run this time", left)
+	}
+	b.WriteByte('\n')
 	return b.Bytes()
 }
 

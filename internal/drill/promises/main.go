@@ -122,7 +122,7 @@ func promises(pages int) []promise {
 			{what: "the real machines and pools along every path and every step of the two-page model, and under seeds; every event validated", command: "go test -count=1 -v ./internal/handoff/sim", figure: lines(`\d+ seeds: .*|\w+( \w+)?: \d+ paths.*|\w+( \w+)?: all \d+ steps.*`)},
 			{what: "every event of every process of the drill", command: quick, figure: lines(`\d+ trace events validated`)},
 			{what: "edited recordings are rejected", command: "go test -count=1 -v ./internal/handoff/model/validate ./internal/drill/replay", figure: passes("tests")},
-			{what: "mutants of the code are killed: by what and how fast", command: "make mutants", read: "docs/mutants.md", figure: lines(`\d+ of \d+ killed`)},
+			{what: "mutants of the code are killed: by what and how fast", command: "make mutants", read: "docs/mutants.md", figure: lines(`\d+ of \d+ killed.*`)},
 			{what: "writing a trace costs a reply of 32k tokens of context less than 0.5 %", command: "go test -run - -bench TraceCost -benchtime 1x ./internal/worker", figure: lines(`[\d.]+ %ofdecode.*`)},
 			{what: "a validator takes less than 1 µs an event; a core simulates more than 1 M handoffs a minute", command: "go test -run - -bench 'Step|Handoffs' ./internal/handoff/model/validate ./internal/handoff/sim", figure: lines(`[\d.]+ ns/event|[\d.]+ handoffs/min|Benchmark\w+-\d+ +\d+ +[\d.]+ ns/op`)},
 		}},
