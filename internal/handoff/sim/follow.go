@@ -155,9 +155,9 @@ var modelActs = map[string]func(*lane){
 // Compare says what of the real side is not as the model's state.
 func (w *World) Compare(m model.Look) error {
 	var wrong []string
-	differ := func(what string, real, model any) {
-		if real != model {
-			wrong = append(wrong, fmt.Sprintf("%s is %v, the model's %v", what, real, model))
+	differ := func(what string, here, there any) {
+		if here != there {
+			wrong = append(wrong, fmt.Sprintf("%s is %v, the model's %v", what, here, there))
 		}
 	}
 	pins := 0
