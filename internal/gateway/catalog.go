@@ -94,7 +94,7 @@ type power struct {
 	cut context.CancelCauseFunc
 }
 
-func newPower(name string, parent context.Context) *power {
+func newPower(parent context.Context, name string) *power {
 	p := &power{name: name, parent: parent}
 	p.on()
 	return p

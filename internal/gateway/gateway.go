@@ -286,7 +286,7 @@ func (g *Gateway) newModels(m ModelConfig, seen map[string]bool) ([]*model, erro
 	if err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
-	return []*model{{name: m.Name, cfg: m, fleet: f, native: f, engine: g.natives, power: newPower(m.Name, g.ctx), users: new(users)}}, nil
+	return []*model{{name: m.Name, cfg: m, fleet: f, native: f, engine: g.natives, power: newPower(g.ctx, m.Name), users: new(users)}}, nil
 }
 
 // claim takes the names of an entry.

@@ -122,7 +122,7 @@ func (g *Gateway) guardedModels(m ModelConfig, old *model) ([]*model, error) {
 		x.fleet = f
 	}
 	one := func(name, served string) *model {
-		return &model{name: name, cfg: m, fleet: x.fleet, guarded: x, served: served, power: newPower(name, g.ctx), users: who}
+		return &model{name: name, cfg: m, fleet: x.fleet, guarded: x, served: served, power: newPower(g.ctx, name), users: who}
 	}
 	out := []*model{one(m.Name, c.Served)}
 	for _, n := range m.Aliases {

@@ -146,7 +146,7 @@ func (g *Gateway) planned(p *plan, c ModelConfig, old *model, seen map[string]bo
 		}
 		seen[c.Name] = true
 		m := *old
-		m.power = newPower(m.name, g.ctx)
+		m.power = newPower(g.ctx, m.name)
 		return []*model{&m}, nil
 	case old != nil && old.guarded != nil && c.Guarded != nil && old.guarded.cfg.Fleet.Engine == c.Guarded.Fleet.Engine:
 		if err := claim(c, seen); err != nil {
