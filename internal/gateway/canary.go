@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -74,6 +75,13 @@ func (g *Gateway) prove(name string, f *foreign.Fleet) {
 
 // canary makes one attempt on a pair, which is booked already, and says whether all went right.
 func (g *Gateway) canary(m *model, p foreign.Pair) (good bool, why string) {
+	defer func() { // a fault of ours costs a proof, and not the process
+		if e := recover(); e != nil {
+			g.metrics.panics.Inc()
+			g.log.Error("a canary met a broken invariant", "model", m.name, "panic", fmt.Sprint(e), "stack", string(debug.Stack()))
+			good, why = false, "the gateway failed on a canary"
+		}
+	}()
 	var nonce [16]byte
 	rand.Read(nonce[:])
 	stream := nonce[0]&1 == 1
@@ -101,12 +109,13 @@ func (g *Gateway) canary(m *model, p foreign.Pair) (good bool, why string) {
 	x.use(m)
 	defer m.leave()
 	x.begin()
-	x.guarded = &guardedRequest{doc: doc, tokens: len(body), modes: g.guards.modes().enforced()}
+	x.guarded = &guardedRequest{doc: doc, tokens: len(body), modes: g.guards.modes().enforced(), body: g.bodies.hold(&memory{b: body}, 0)}
+	defer x.letGo()
 	x.guarded.salt = x.salt(doc)
 	x.bind()
 	defer x.unbind()
 	_, _ = x.tryGuarded(p) // what came of it is told when its legs are quiet
-	o := <-x.test // its legs are quiet, and nothing more can be said about it
+	o := <-x.test          // its legs are quiet, and nothing more can be said about it
 	switch {
 	case !o.verdict.OK():
 		return false, "a canary ended with " + o.verdict.Code.String() + ": " + o.verdict.Reason
