@@ -133,7 +133,9 @@ func (r results) table(w io.Writer) {
 	if l := r.Late; l != nil {
 		fmt.Fprintf(w, "\n| decode reads after the lease, %s | status | foreign text | incident |\n| --- | --- | --- | --- |\n| at the engines | %d | %s | |\n", l.Date, l.Straight, yes(l.Foreign))
 		fmt.Fprintf(w, "| through the gateway: prefill is asked | %d | %s | %s |\n", l.Asked.Status, yes(l.Asked.Foreign), yes(l.Asked.Incident))
-		fmt.Fprintf(w, "| the same, prefill not asked, first tokens compared | %d | %s | %s |\n", l.First.Status, yes(l.First.Foreign), yes(l.First.Incident))
+		if l.First.Status != 0 {
+			fmt.Fprintf(w, "| the same, prefill not asked, first tokens compared | %d | %s | %s |\n", l.First.Status, yes(l.First.Foreign), yes(l.First.Incident))
+		}
 	}
 	fmt.Fprintf(w, "\n| honest traffic | asked | right | client hung up | wrong | refused | incidents | minutes |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
 	kinds := map[string]*[numFates]int{}
