@@ -72,7 +72,7 @@ e2e-clients: ## vllm bench serve, guidellm and aiperf, unmodified, against sluic
 
 E2E_SGLANG ?= .cache/e2e-sglang
 .PHONY: e2e-sglang
-e2e-sglang: ## A real SGLang pair, attacked and used through the gateway (downloads it; 4 GB of disk and memory; 15 minutes; STEP=known: one step)
+e2e-sglang: ## A real SGLang pair, attacked and used through the gateway (downloads it; 4 GB of disk and memory; 25 minutes on a busy machine; STEP=known: one step)
 	bench/e2e/sglang/env/install.sh $(E2E_SGLANG)
 	$(GO) run ./bench/e2e/sglang -env $(E2E_SGLANG) -write $(or $(STEP),all)
 
