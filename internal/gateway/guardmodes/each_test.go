@@ -11,7 +11,7 @@ import (
 )
 
 // elsewhere are the guards whose two modes have tests of their own here.
-var elsewhere = map[string]string{"admission": "TestAdmissionObserves", "plausibility": "gateway: its floors",
+var elsewhere = map[string]string{"admission": "TestAdmissionObserves", "plausibility": "gateway: TestPlausibilityInEachMode",
 	// Observed, decode gets no handle at all, which these fakes hold against the gateway: lyingtable has that mode.
 	"prefill-handle": "TestAHandleOfAnotherHost, lyingtable: TestLiesAreObserved"}
 
