@@ -67,9 +67,8 @@ type client struct {
 }
 
 type clientConn struct {
-	c   net.Conn
-	in  *bufio.Reader
-	sum int
+	c  net.Conn
+	in *bufio.Reader
 }
 
 func newClient(at string) (*client, error) {

@@ -242,7 +242,7 @@ func (x *lightConn) answer(s seen) bool {
 		}
 		if s.hold && !x.l.prefill {
 			// Until the other side has had enough.
-			io.Copy(io.Discard, x.c)
+			_, _ = io.Copy(io.Discard, x.c)
 			return false
 		}
 	}

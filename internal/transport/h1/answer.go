@@ -135,7 +135,7 @@ func (a *answer) frame(method string) error {
 		a.left, a.last = -1, true
 	}
 	if !a.chunked && a.left == 0 {
-		a.end(io.EOF)
+		_ = a.end(io.EOF)
 	}
 	return nil
 }
@@ -258,7 +258,7 @@ func (a *answer) end(err error) error {
 // Close ends the answer: a body that was not read to its end ends the connection, too.
 func (a *answer) Close() error {
 	if a.err == nil {
-		a.end(errClosed)
+		_ = a.end(errClosed)
 	}
 	return nil
 }

@@ -65,8 +65,9 @@ func (a *alike) learn(doc *jsonedit.Doc, data, out []byte, s *summary) {
 
 // cutOf notes what a client does not get of a chunk.
 func (a *alike) cutOf(data, out []byte) bool {
-	inner, ok := bytes.CutPrefix(out, []byte("data: "))
-	if inner, ok = bytes.CutSuffix(inner, []byte("\n\n")); !ok || len(inner) > len(data) {
+	inner, begun := bytes.CutPrefix(out, []byte("data: "))
+	inner, ended := bytes.CutSuffix(inner, []byte("\n\n"))
+	if !begun || !ended || len(inner) > len(data) {
 		return false
 	}
 	if bytes.Equal(inner, data) {
