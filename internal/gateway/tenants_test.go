@@ -96,10 +96,18 @@ func TestTenantsAreRefusedInTheAPIsShape(t *testing.T) {
 		}
 	}
 	// One at once: the second hears 429 while the first runs, and is served after it.
-	first := make(chan answer)
+	first := make(chan answer, 1)
 	go func() { first <- d.post("/v1/completions", complete("x", `,"max_tokens":1`), as("alice")...) }()
 	<-at
-	a := d.post("/v1/completions", complete("x", ""), as("alice")...)
+	second := make(chan answer, 1)
+	go func() { second <- d.post("/v1/completions", complete("x", `,"max_tokens":1`), as("alice")...) }()
+	var a answer
+	select {
+	case a = <-second:
+	case <-at:
+		close(goOn)
+		t.Fatal("two requests at once came in where one may")
+	}
 	if a.status != 429 || a.body != errorBody("the limit of 1 requests at once is reached", "rate_limit_error", "null", "rate_limit_exceeded") || a.header.Get("Retry-After") != "1" {
 		t.Errorf("%d %s %s", a.status, a.header.Get("Retry-After"), a.body)
 	}
