@@ -36,6 +36,7 @@ type settings struct {
 	only        []string // gateways
 	sizes, ats  []int
 	kinds       []bool // streaming or not
+	large       int    // bytes of bodies over which no more than 16 are sent at a time
 	rounds      int
 	slice       time.Duration
 	cpus        [2]string // of workers and clients, of the gateways
@@ -61,6 +62,7 @@ func run(ctx context.Context) error {
 	sizes := flag.String("sizes", "1024,102400,4194304", "bytes of the bodies")
 	ats := flag.String("at", "1,16,64,1000", "requests at one time; 1000 only with streams of the smallest body")
 	kinds := flag.String("stream", "no,yes", "no, yes or both")
+	flag.IntVar(&s.large, "large", 8<<20, "bodies over so many bytes are sent 16 at a time at most")
 	flag.IntVar(&s.rounds, "rounds", 3, "turns of each gateway at each load")
 	flag.DurationVar(&s.slice, "slice", 400*time.Millisecond, "length of a turn")
 	flag.StringVar(&s.env, "env", ".cache/e2e-peers", "`folder` that bench/peers/install.sh filled")
@@ -127,7 +129,6 @@ func run(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			table(os.Stdout, e, rows)
 			all = append(all, rows...)
 		}
 		if all, err = s.keep(all); err != nil {
@@ -281,14 +282,16 @@ func (s *settings) speed(ctx context.Context, engine string) ([]row, error) {
 	}()
 	var rows []row
 	stopProfile := s.startProfile(targets)
+	heading(os.Stdout, engine, targets)
 	for _, stream := range s.kinds {
 		for _, size := range s.sizes {
 			for _, at := range s.ats {
-				if at > 100 && (!stream || size > s.sizes[0]) {
+				if at > 100 && (!stream || size > s.sizes[0]) || at > 16 && size > s.large {
 					continue
 				}
-				l := load{size: size, at: at, stream: stream}
-				rows = append(rows, s.cell(ctx, engine, l, targets)...)
+				cell := s.cell(ctx, engine, load{size: size, at: at, stream: stream}, targets)
+				line(os.Stdout, cell)
+				rows = append(rows, cell...)
 				if ctx.Err() != nil {
 					return nil, errors.New("interrupted")
 				}

@@ -14,33 +14,32 @@ import (
 	"github.com/sluicekv/sluice/bench/peer"
 )
 
-// table prints one engine's cells: CPU ms per request; added p50; added p99; share of direct requests/s. Ours says by how much it is
-// ahead of the best of the others in processor time.
-func table(w io.Writer, engine string, rows []row) {
-	var names []string
-	for _, r := range rows {
-		if !slices.Contains(names, r.Gateway) && r.Gateway != "direct" {
-			names = append(names, r.Gateway)
-		}
+// heading begins one engine's table: CPU ms per request; added p50; added p99; share of direct requests/s. The last column says in what
+// ours is not ahead of the best of the others.
+func heading(w io.Writer, engine string, targets []*target) {
+	fmt.Fprintf(w, "\n%s: processor ms a request; added p50, p99 in ms; share of direct requests/s\n\n| body, at a time | direct: p50, p99 ms; requests/s |", engine)
+	for _, t := range targets[1:] {
+		fmt.Fprintf(w, " %s |", t.name)
 	}
-	fmt.Fprintf(w, "\n%s: processor ms a request; added p50, p99 in ms; share of direct requests/s\n\n", engine)
-	fmt.Fprintf(w, "| body, at a time | direct: p50, p99 ms; requests/s | %s | ahead? |\n|%s\n", strings.Join(names, " | "), strings.Repeat(" --- |", len(names)+3))
-	for i := 0; i < len(rows); {
-		d := rows[i]
-		fmt.Fprintf(w, "| %s | %.2f, %.2f; %.0f |", load{d.Size, d.At, d.Stream}, d.P50, d.P99, d.Rate)
-		j := i + 1
-		for ; j < len(rows) && rows[j].Gateway != "direct"; j++ {
-			r := rows[j]
-			if r.Failed != "" {
-				fmt.Fprintf(w, " failed |")
-				fmt.Fprintf(os.Stderr, "%s %s %s: %.300s\n", engine, r.Gateway, load{r.Size, r.At, r.Stream}, r.Failed)
-				continue
-			}
-			fmt.Fprintf(w, " %.3f; %.2f, %.2f; %.2f |", r.CPU, r.P50-d.P50, r.P99-d.P99, r.Rate/d.Rate)
-		}
-		fmt.Fprintf(w, " %s |\n", ahead(rows[i:j]))
-		i = j
+	fmt.Fprintf(w, " ahead? |\n|%s\n", strings.Repeat(" --- |", len(targets)+2))
+}
+
+// line is one load.
+func line(w io.Writer, cell []row) {
+	if len(cell) == 0 {
+		return
 	}
+	d := cell[0]
+	fmt.Fprintf(w, "| %s | %.2f, %.2f; %.0f |", load{d.Size, d.At, d.Stream}, d.P50, d.P99, d.Rate)
+	for _, r := range cell[1:] {
+		if r.Failed != "" {
+			fmt.Fprintf(w, " failed |")
+			fmt.Fprintf(os.Stderr, "%s %s %s: %.300s\n", r.Engine, r.Gateway, load{r.Size, r.At, r.Stream}, r.Failed)
+			continue
+		}
+		fmt.Fprintf(w, " %.3f; %.2f, %.2f; %.2f |", r.CPU, r.P50-d.P50, r.P99-d.P99, r.Rate/d.Rate)
+	}
+	fmt.Fprintf(w, " %s |\n", ahead(cell))
 }
 
 // ahead compares ours with the best of the others: processor time, median, requests/s.
@@ -93,8 +92,9 @@ func (s *settings) keep(rows []row) ([]row, error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
+	fresh := rows
 	for _, r := range old {
-		if !slices.ContainsFunc(rows, func(x row) bool { return x.Engine == r.Engine }) {
+		if !slices.ContainsFunc(fresh, func(x row) bool { return x.Engine == r.Engine }) {
 			rows = append(rows, r)
 		}
 	}

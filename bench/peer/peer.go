@@ -120,7 +120,7 @@ func start(ctx context.Context, name string, f Fleet, o Options) (*Gateway, erro
 			args = append(args, "--pd-disaggregation", "--prefill", f.Prefill, strconv.Itoa(f.Bootstrap), "--decode", f.Decode)
 		default:
 			// Its command line cannot name a connector: without one nothing is handed over.
-			args, later = append(args, "--pd-disaggregation"), true
+			args, later = append(args, "--pd-disaggregation", "--disable-circuit-breaker"), true
 		}
 		args = append(args, "--max-payload-size", strconv.Itoa(64<<20))
 	case VLLMRouter:
