@@ -46,31 +46,41 @@ func TestHandleIsOursOnlyWhole(t *testing.T) {
 		state    legs.HandleState
 		why      string
 	}{
-		"as it was given":               {state: legs.Ours},
-		"no longer young":               {age: 21 * time.Second, state: legs.Stale, why: "too long"},
-		"still young":                   {age: 19 * time.Second, state: legs.Ours},
-		"expired by its own word":       {old: `"remote_blocks_expiry_time":null`, new: `"remote_blocks_expiry_time":1700000000.5`, state: legs.Stale, why: "expiry"},
-		"another attempt's":             {old: "ccddeeff-", new: "ccddee00-", state: legs.Stale, why: "another attempt"},
-		"no object":                     {old: handle, new: `[]`, state: legs.Missing},
-		"null":                          {old: handle, new: `null`, state: legs.Missing},
-		"empty":                         {old: handle, new: `{}`, state: legs.Foreign, why: "remote_engine_id"},
-		"not to be read":                {old: `"do_remote_prefill":true`, new: `"do_remote_prefill":false`, state: legs.Foreign, why: "do_remote_prefill"},
-		"a text for true":               {old: `"do_remote_prefill":true`, new: `"do_remote_prefill":"true"`, state: legs.Foreign, why: "do_remote_prefill"},
-		"to be decoded remotely":        {old: `"do_remote_decode":false`, new: `"do_remote_decode":true`, state: legs.Foreign, why: "do_remote_decode"},
-		"no engine":                     {old: `"remote_engine_id":"8a911c63-5675-42bc-af3c-bcac35e210f7"`, new: `"remote_engine_id":null`, state: legs.Foreign, why: "engine"},
-		"no blocks":                     {old: `[[4,5,6]]`, new: `[[]]`, state: legs.Foreign, why: "blocks"},
-		"blocks that are none":          {old: `[[4,5,6]]`, new: `[[4,-5,6]]`, state: legs.Foreign, why: "blocks"},
-		"blocks in two shapes":          {old: `[[4,5,6]]`, new: `[4,[5,6]]`, state: legs.Foreign, why: "blocks"},
-		"another count":                 {old: `"remote_num_tokens":91`, new: `"remote_num_tokens":90`, state: legs.Foreign, why: "remote_num_tokens"},
-		"a count that is no number":     {old: `"remote_num_tokens":91`, new: `"remote_num_tokens":"91"`, state: legs.Foreign, why: "remote_num_tokens"},
-		"another host":                  {old: "127.0.0.1", new: "192.0.2.9", state: legs.Foreign, why: "remote_host"},
-		"no host":                       {old: `"remote_host":"127.0.0.1",`, new: ``, state: legs.Foreign, why: "remote_host"},
-		"a host beside the known one":   {old: `"tp_size":1`, new: `"remote_host_ip":"192.0.2.9"`, state: legs.Foreign, why: "remote_host_ip"},
-		"another port than the pinned":  {worker: foreign.Worker{KVPort: 15601}, state: legs.Foreign, why: "remote_port"},
-		"a port that is none":           {old: "15600", new: "0", state: legs.Foreign, why: "remote_port"},
-		"a pinned host":                 {old: "127.0.0.1", new: "kv-7.internal", worker: foreign.Worker{KVHosts: []string{"KV-7.internal"}}, state: legs.Ours},
-		"another than the pinned hosts": {worker: foreign.Worker{KVHosts: []string{"kv-7.internal"}}, state: legs.Foreign, why: "remote_host"},
-		"too few blocks for the count":  {worker: foreign.Worker{PageSize: 16}, state: legs.Foreign, why: "too few"},
+		"as it was given":                    {state: legs.Ours},
+		"no longer young":                    {age: 21 * time.Second, state: legs.Stale, why: "too long"},
+		"still young":                        {age: 19 * time.Second, state: legs.Ours},
+		"expired by its own word":            {old: `"remote_blocks_expiry_time":null`, new: `"remote_blocks_expiry_time":1700000000.5`, state: legs.Stale, why: "expiry"},
+		"another attempt's":                  {old: "ccddeeff-", new: "ccddee00-", state: legs.Stale, why: "another attempt"},
+		"no object":                          {old: handle, new: `[]`, state: legs.Missing},
+		"null":                               {old: handle, new: `null`, state: legs.Missing},
+		"empty":                              {old: handle, new: `{}`, state: legs.Foreign, why: "remote_engine_id"},
+		"not to be read":                     {old: `"do_remote_prefill":true`, new: `"do_remote_prefill":false`, state: legs.Foreign, why: "do_remote_prefill"},
+		"a text for true":                    {old: `"do_remote_prefill":true`, new: `"do_remote_prefill":"true"`, state: legs.Foreign, why: "do_remote_prefill"},
+		"to be decoded remotely":             {old: `"do_remote_decode":false`, new: `"do_remote_decode":true`, state: legs.Foreign, why: "do_remote_decode"},
+		"no engine":                          {old: `"remote_engine_id":"8a911c63-5675-42bc-af3c-bcac35e210f7"`, new: `"remote_engine_id":null`, state: legs.Foreign, why: "engine"},
+		"no blocks":                          {old: `[[4,5,6]]`, new: `[[]]`, state: legs.Foreign, why: "blocks"},
+		"blocks that are none":               {old: `[[4,5,6]]`, new: `[[4,-5,6]]`, state: legs.Foreign, why: "blocks"},
+		"blocks in two shapes":               {old: `[[4,5,6]]`, new: `[4,[5,6]]`, state: legs.Foreign, why: "blocks"},
+		"another count":                      {old: `"remote_num_tokens":91`, new: `"remote_num_tokens":90`, state: legs.Foreign, why: "remote_num_tokens"},
+		"a count that is no number":          {old: `"remote_num_tokens":91`, new: `"remote_num_tokens":"91"`, state: legs.Foreign, why: "remote_num_tokens"},
+		"another host":                       {old: "127.0.0.1", new: "192.0.2.9", state: legs.Foreign, why: "remote_host"},
+		"no host":                            {old: `"remote_host":"127.0.0.1",`, new: ``, state: legs.Foreign, why: "remote_host"},
+		"a host beside the known one":        {old: `"tp_size":1`, new: `"remote_host_ip":"192.0.2.9"`, state: legs.Foreign, why: "remote_host_ip"},
+		"a host in a member of a member":     {old: `"tp_size":1`, new: `"more":{"remote_host":"192.0.2.9"}`, state: legs.Foreign, why: "remote_host"},
+		"a host in a list":                   {old: `"tp_size":1`, new: `"peer_hosts":["kv.example"]`, state: legs.Foreign, why: "not the worker's"},
+		"an address by another name":         {old: `"tp_size":1`, new: `"peer":"192.0.2.9:5600"`, state: legs.Foreign, why: "not the worker's"},
+		"a URL by another name":              {old: `"tp_size":1`, new: `"peer":"tcp://kv.example:5600"`, state: legs.Foreign, why: "not the worker's"},
+		"a name that is no address":          {old: `"tp_size":1`, new: `"peer":"rank:0"`, state: legs.Ours},
+		"a port in digits":                   {old: "15600", new: `"15600"`, state: legs.Ours},
+		"no word of being read":              {old: `"do_remote_prefill":true,`, new: ``, state: legs.Ours},
+		"larger than its prompt":             {old: `"tp_size":1`, new: `"x":"` + strings.Repeat("a", 80<<10) + `"`, state: legs.Foreign, why: "larger"},
+		"one list, of a version that groups": {old: `[[4,5,6]]`, new: `[4,5,6]`, worker: foreign.Worker{Version: "0.32.0"}, state: legs.Foreign, why: "one list"},
+		"one list, of who knows what":        {old: `[[4,5,6]]`, new: `[4,5,6]`, state: legs.Ours},
+		"another port than the pinned":       {worker: foreign.Worker{KVPort: 15601}, state: legs.Foreign, why: "remote_port"},
+		"a port that is none":                {old: "15600", new: "0", state: legs.Foreign, why: "remote_port"},
+		"a pinned host":                      {old: "127.0.0.1", new: "kv-7.internal", worker: foreign.Worker{KVHosts: []string{"KV-7.internal"}}, state: legs.Ours},
+		"another than the pinned hosts":      {worker: foreign.Worker{KVHosts: []string{"kv-7.internal"}}, state: legs.Foreign, why: "remote_host"},
+		"too few blocks for the count":       {worker: foreign.Worker{PageSize: 16}, state: legs.Foreign, why: "too few"},
 	} {
 		a := asked(t, c.worker)
 		h := handle
@@ -102,5 +112,21 @@ func TestHandleIsGoodOnce(t *testing.T) {
 	}
 	if got := g.judge(a, doc, doc.Get("kv_transfer_params"), 0); got.State != legs.Stale || got.Why != "it was used before" {
 		t.Error(got)
+	}
+}
+
+// Decode is told what an engine leaves out of its handle, and nothing else is changed.
+func TestHandleForDecode(t *testing.T) {
+	for h, want := range map[string]string{
+		handle:                        handle,
+		`{ "remote_engine_id": "x" }`: `{"do_remote_prefill":true, "remote_engine_id": "x" }`,
+	} {
+		doc, no := jsonedit.Read(fmt.Appendf(nil, `{"kv_transfer_params":%s}`, h), nil)
+		if no != nil {
+			t.Fatal(no)
+		}
+		if got := string(whole(doc.Get("kv_transfer_params"))); got != want {
+			t.Errorf("%s", got)
+		}
 	}
 }
