@@ -124,7 +124,11 @@ func (r *row) tell(c *inCell, mode gateway.Mode) {
 			}
 			p.Honest()
 			for range 2 {
-				if a := say(c, g, chat, false, strings.Repeat(canary, 20)); a.status != 200 {
+				a := say(c, g, chat, false, strings.Repeat(canary, 20))
+				for n := 0; a.status != 200 && n < 20; n++ { // the deadline is short where a lie is slow
+					a = say(c, g, chat, false, strings.Repeat(canary, 20))
+				}
+				if a.status != 200 {
 					c.Fatalf("the first tenant got %d %s", a.status, a.body)
 				}
 			}
@@ -189,7 +193,7 @@ func (r *row) judge(t *testing.T) {
 			if want := r.status(); x.status != want && (x.status != 502 || r.about.Kind != actor.Endless) && !(late && r.leg != actor.Prefill && x.status == 200) {
 				fail(x, "want %d", want)
 			}
-			if x.ended && x.status == 200 {
+			if x.ended && x.status == 200 && r.about.Kind != actor.AfterDone { // what follows the end never leaves
 				fail(x, "a good end")
 			}
 		}

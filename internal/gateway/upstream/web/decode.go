@@ -6,7 +6,6 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/sluicekv/sluice/internal/gateway/legs"
@@ -204,25 +203,18 @@ func (r *Run) readStream(body io.Reader) error {
 	}
 }
 
-// endWait is how long the end of a body may lag behind the end mark in it before the reply is taken as complete.
-const endWait = 20 * time.Millisecond
-
 // finish says that the reply has ended, and reads what follows the end mark, so that the connection can be used again. There should be
-// nothing; none of what there is leaves.
+// nothing, and none of what there is leaves.
 func (r *Run) finish(in *sse.Reader) {
-	var once sync.Once
-	end := func() { r.tell(legs.LegEnd{Leg: legs.Decode}, doneEvent) }
-	wait := time.AfterFunc(endWait, func() { once.Do(end) })
+	r.tell(legs.LegEnd{Leg: legs.Decode}, doneEvent)
 	for n := range 16 {
 		if _, err := in.Next(); err != nil {
-			break
+			return
 		}
 		if n == 0 {
 			r.broke(nil, "decode sent more after its end mark")
 		}
 	}
-	wait.Stop()
-	once.Do(end)
 }
 
 // hearChunk takes one chunk of a stream.
