@@ -133,7 +133,7 @@ func newSoak(t *testing.T, restarts bool) *soak {
 		m := &gateway.Guarded{Fleet: foreign.Config{Engine: asked(engine), Every: 200 * time.Millisecond, Patient: 5 * time.Second}}
 		f := fake.NewFleet(patient{t, restarts})
 		for i := range 2 {
-			p, err := f.Pair(fake.Options{Engine: engine, Model: engine, Context: 8192, Lease: 10 * time.Second, Prefill: fake.Leg{Name: fmt.Sprint("p", i), Pool: 4096},
+			p, err := f.Pair(fake.Options{Engine: engine, Model: engine, Context: 8192, Lease: 10 * time.Second, Prefill: fake.Leg{Name: fmt.Sprint("p", i), Pool: 12288},
 				Decode: fake.Leg{Name: fmt.Sprint("d", i), Pool: 16384}})
 			if err != nil {
 				t.Fatal(err)
