@@ -111,9 +111,9 @@ lying-table: ## Every lie of the catalogue told to the gateway by workers of eve
 	$(GO) test -count 1 -v -run 'TestLyingTable$$' ./internal/gateway/lyingtable -args -full
 
 .PHONY: soak-gateway
-SOAK ?= 100000
-soak-gateway: ## SOAK (default 100,000) mixed requests of clients that change their minds through the gateway to honest workers: no incident, every page back
-	$(GO) test -count 1 -v -timeout 60m -run 'TestSoak' ./internal/gateway/lyingtable -args -soak $(SOAK) -users 32
+SOAK ?= 5
+soak-gateway: ## SOAK (default 5) times 20,000 mixed requests of clients that change their minds through the gateway to honest workers: no incident, every page back
+	$(GO) test -count $(SOAK) -v -timeout 60m -run 'TestSoak' ./internal/gateway/lyingtable -args -soak 20000 -users 32
 	$(GO) test -count 1 -v -run TestManyClientsHangUp ./internal/gateway/lyingtable -args -hangups 10000
 
 .PHONY: model-check
