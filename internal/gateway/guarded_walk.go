@@ -267,6 +267,7 @@ type guardedLeg struct {
 	eject   bool
 	begun   time.Time
 	came    time.Time // the first content
+	failed  time.Time // decode; prefill's answer is waited for
 	held    time.Duration
 	out     guardedReply
 	chunks  int             // of content, from decode
@@ -285,6 +286,8 @@ func (l *guardedLeg) follow(ctx context.Context) verdict.Verdict {
 				continue
 			}
 			e = legs.ClientGone{}
+		case errors.Is(err, errWaited), errors.Is(err, io.EOF) && l.machine.Undecided():
+			e = legs.Waited{}
 		case errors.Is(err, io.EOF):
 			// The legs ended and said nothing that decides: what was overheard does.
 			if l.last.IsZero() {
@@ -305,22 +308,40 @@ func (l *guardedLeg) follow(ctx context.Context) verdict.Verdict {
 	}
 }
 
-// next waits for an event, or for the time at which a stream that is held shows a sign of life.
+// prefillWait is the longest that a failure of decode waits for prefill's answer, which may be the reason for it.
+const prefillWait = 2 * time.Second
+
+// next waits for an event, or for the time at which a stream that is held shows a sign of life, or at which a failure of decode stands.
 func (l *guardedLeg) next(ctx context.Context) (legs.Event, error) {
-	after := l.model.guarded.cfg.Hold.CommitAfter
-	if after <= 0 || !l.asked.stream || l.machine.State() != legs.Holding {
+	var after time.Duration
+	var over error // what the end of after means; nil: there is none
+	if n := l.model.guarded.cfg.Hold.CommitAfter; n > 0 && l.asked.stream && l.machine.State() == legs.Holding {
+		after, over = n, errCommit
+	}
+	if l.machine.Undecided() {
+		if l.failed.IsZero() {
+			l.failed = time.Now()
+		}
+		if left := max(prefillWait-time.Since(l.failed), 0); over == nil || left <= after {
+			after, over = left, errWaited
+		}
+	}
+	if over == nil {
 		return l.run.Next(ctx)
 	}
 	c, cancel := context.WithTimeout(ctx, after)
 	defer cancel()
 	e, err := l.run.Next(c)
 	if err != nil && ctx.Err() == nil && !errors.Is(err, io.EOF) {
-		return nil, errCommit
+		return nil, over
 	}
 	return e, err
 }
 
-var errCommit = errors.New("the stream has waited for long")
+var (
+	errCommit = errors.New("the stream has waited for long")
+	errWaited = errors.New("prefill's answer was waited for long enough")
+)
 
 // interrupted says why the wait for the legs ended.
 func (l *guardedLeg) interrupted(ctx context.Context) legs.Event {

@@ -21,14 +21,13 @@ func TestWhatIsTriedAgain(t *testing.T) {
 		lie      fake.Lie
 		stream   bool
 		only     string // engine
-		not      string // there decode may say first that nothing comes, which is no reason to try again
 		prefills int64  // attempts on prefill that the request makes
 		decodes  int64  // and on decode; -1: at most as many as on prefill
 		status   int    // 0: any
 	}{
-		{name: "prefill is busy", not: fake.VLLMMooncake, lie: fake.Lie{Kind: actor.Unavailable, Leg: actor.Prefill, Times: 1}, prefills: 2, decodes: -1, status: 200},
-		{name: "every prefill is busy", not: fake.VLLMMooncake, lie: fake.Lie{Kind: actor.Unavailable, Leg: actor.Prefill}, prefills: 2, decodes: -1, status: 503},
-		{name: "prefill refuses the prompt", not: fake.VLLMMooncake, lie: fake.Lie{Kind: actor.Refused, Leg: actor.Prefill, Times: 1}, prefills: 1, decodes: -1, status: 400},
+		{name: "prefill is busy", lie: fake.Lie{Kind: actor.Unavailable, Leg: actor.Prefill, Times: 1}, prefills: 2, decodes: -1, status: 200},
+		{name: "every prefill is busy", lie: fake.Lie{Kind: actor.Unavailable, Leg: actor.Prefill}, prefills: 2, decodes: -1, status: 503},
+		{name: "prefill refuses the prompt", lie: fake.Lie{Kind: actor.Refused, Leg: actor.Prefill, Times: 1}, prefills: 1, decodes: -1, status: 400},
 		{name: "prefill fails", lie: fake.Lie{Kind: actor.Failed, Leg: actor.Prefill, Times: 1}, prefills: 1, decodes: -1, status: 502},
 		{name: "prefill breaks off", lie: fake.Lie{Kind: actor.Reset, Leg: actor.Prefill, Times: 1}, prefills: 1, decodes: -1, status: 502},
 		{name: "the legs disagree", lie: fake.Lie{Kind: actor.CountOne, Leg: actor.Prefill, Times: 1}, prefills: 1, decodes: -1, status: 502},
@@ -37,7 +36,7 @@ func TestWhatIsTriedAgain(t *testing.T) {
 		{name: "a stream that began is cut", stream: true, lie: fake.Lie{Kind: actor.CutMidway, Leg: actor.Decode, Times: 1}, prefills: 1, decodes: 1},
 	} {
 		for _, engine := range []string{fake.SGLang, fake.VLLMNixl, fake.VLLMMooncake} {
-			if c.only != "" && c.only != engine || c.not == engine {
+			if c.only != "" && c.only != engine {
 				continue
 			}
 			t.Run(c.name+"/"+engine, func(t *testing.T) {
@@ -116,5 +115,21 @@ func TestNothingSentIsTriedAgain(t *testing.T) {
 		if s := r.admin("/metrics"); !strings.Contains(s, "sluice_retries_total 1") {
 			t.Errorf("%s: the dead worker was asked again", engine)
 		}
+	}
+}
+
+// Where both legs run at once, a failure of decode waits for prefill's answer, and not for ever: prefill says nothing here.
+func TestDecodesFailureWaitsForPrefillForAWhile(t *testing.T) {
+	t.Parallel()
+	r := newFakes(t, 1, fake.Options{Engine: fake.VLLMMooncake, Patience: 100 * time.Millisecond}).open()
+	r.pairs[0].Tell(fake.Lie{Kind: actor.HangHeaders, Leg: actor.Prefill, Times: 1})
+	r.pairs[0].Tell(fake.Lie{Kind: actor.Failed, Leg: actor.Decode, Times: 1})
+	began := time.Now()
+	a := r.complete("recall", prompt, false)
+	if a.status != 502 || !strings.Contains(a.body, "engine_failed") || !strings.Contains(a.body, "decode") {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if took := time.Since(began); took > time.Minute {
+		t.Errorf("the client waited %v", took)
 	}
 }

@@ -7,7 +7,7 @@
 //
 // # States
 //
-//	Holding   nothing has left. Left by Release, Refuse, Complete.
+//	Holding   nothing has left; also while decode has failed and prefill has not answered (undecided.go). Left by Release, Refuse, Complete.
 //	Released  the legs agreed; content passes. Left by Refuse (mid-stream), Complete.
 //	Refused   the attempt has a verdict that is a no; whatever still comes is swallowed. Final.
 //	Completed everything agreed to the end. What still comes is a violation that nobody hears of but the pair. Final.

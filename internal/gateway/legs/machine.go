@@ -44,6 +44,8 @@ type Machine struct {
 	spoke    Needs
 	why      [numNeeds]string // of those that spoke
 	verdict  verdict.Verdict
+	failure  Event // decode's, that waits for prefill's answer; nil: none
+	waited   bool  // prefill's answer is not waited for any longer
 }
 
 // said is what one leg has said so far.
@@ -104,8 +106,16 @@ func (m *Machine) Take(e Event) Action {
 	if m.state == Refused || m.state == Completed {
 		return m.after(e)
 	}
-	if v, eject := m.hear(e); !v.IsZero() && !m.overhear(e, &eject) {
-		return m.refuse(v, eject)
+	if m.failure != nil {
+		return m.decide(e)
+	}
+	if v, eject := m.hear(e); !v.IsZero() {
+		if m.putOff(e, eject) {
+			return Action{Do: Hold}
+		}
+		if !m.overhear(e, &eject) {
+			return m.refuse(v, eject)
+		}
 	}
 	if m.state == Holding {
 		answer := m.judge(m.row(FirstByte))
@@ -327,6 +337,9 @@ func (m *Machine) hear(e Event) (v verdict.Verdict, eject bool) {
 		return e.Verdict, false
 	case HeldFull:
 		m.full = true
+		return v, false
+	case Waited:
+		m.waited = true
 		return v, false
 	case LegEnd:
 		return m.say(e.Leg, "end", func(s *said) bool { s.ended = true; return true })

@@ -78,7 +78,7 @@ func engineNamed(t *testing.T, name string) Engine {
 
 func expect() Expect { return Expect{PromptTokens: 8, MaxTokens: 4, Digest: [32]byte{0xd1}} }
 
-// parseEvent reads "LEG WHAT ARGS…", or "deadline" ("deadline short": the client's), "client gone", "withdrawn". "LEG lost excused": the
+// parseEvent reads "LEG WHAT ARGS…", or "deadline" ("deadline short": the client's), "client gone", "withdrawn", "waited". "LEG lost excused": the
 // leg is not to blame.
 func parseEvent(t *testing.T, line string) Event {
 	f := strings.Fields(line)
@@ -97,6 +97,8 @@ func parseEvent(t *testing.T, line string) Event {
 		return Deadline{Short: len(f) > 1}
 	case "client":
 		return ClientGone{}
+	case "waited":
+		return Waited{}
 	case "withdrawn":
 		return Withdrawn{verdict.Of(verdict.ShuttingDown, verdict.PlanLayer, "the gateway is shutting down")}
 	}

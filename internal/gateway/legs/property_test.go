@@ -184,3 +184,31 @@ func TestExplainNamesEveryNeedAndEngine(t *testing.T) {
 		}
 	}
 }
+
+// Prefill's refusal is the verdict, however much earlier decode's failure is heard; and nothing leaves either way.
+func TestPrefillsNoDecidesInAnyOrder(t *testing.T) {
+	if guard.Unsafe {
+		t.Skip("guards are out in other tests of this build")
+	}
+	no := LegError{Prefill, verdict.Of(verdict.Overloaded, verdict.Prefill, "busy")}
+	failures := []Event{
+		LegError{Decode, verdict.Of(verdict.EngineFailed, verdict.Decode, "500")}, LegLost{Leg: Decode, Reason: "lost"},
+		LegBroke{Decode, verdict.Of(verdict.EngineFailed, verdict.Decode, "an error under 200")}, LegFinish{Decode, Other},
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		m := New(rapid.SampledFrom([]Engine{SGLang, VLLMMooncake}).Draw(t, "engine"), rapid.Bool().Draw(t, "streamed"), Expect{}, 0)
+		decode := []Event{LegStatus{Decode, 200}, LegUsage{Decode, 8, -1}, LegBytes{Decode, 1}, LegUsage{Decode, 8, 1}}
+		decode = append(decode[:rapid.IntRange(0, len(decode)).Draw(t, "before")], rapid.SampledFrom(failures).Draw(t, "failure"), LegEnd{Decode})
+		at := rapid.IntRange(0, len(decode)).Draw(t, "prefill")
+		for _, e := range append(decode[:at:at], append([]Event{no}, decode[at:]...)...) {
+			var act Action
+			m, act = m.Step(e)
+			if act.Do == Release || act.Do == Pass || act.Do == Complete {
+				t.Fatalf("%v on %+v", act.Do, e)
+			}
+		}
+		if m.Verdict() != no.Verdict {
+			t.Fatalf("the verdict is %v", m.Verdict())
+		}
+	})
+}

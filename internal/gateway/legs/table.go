@@ -26,16 +26,17 @@ func (e Engine) String() string { return engines[e].name }
 
 // engines is what differs between engines beside what must agree.
 var engines = [numEngines]struct {
-	name  string
-	legs  int
-	run   string // how the legs run
-	abort bool   // an abort cannot itself start a late write (natively the gate stands where bytes land)
+	name   string
+	legs   int
+	run    string // how the legs run
+	atOnce bool   // decode is asked before prefill has answered, and fails if prefill does
+	abort  bool   // an abort cannot itself start a late write (natively the gate stands where bytes land)
 }{
-	Native:       {"native", 2, "plan, then both", true},
-	VLLMNixl:     {"vllm-nixl", 2, "prefill, then decode", false},
-	VLLMMooncake: {"vllm-mooncake", 2, "both, transfer_id", false},
-	SGLang:       {"sglang", 2, "both, bootstrap room", false},
-	Plain:        {"plain", 1, "one", true},
+	Native:       {"native", 2, "plan, then both", false, true},
+	VLLMNixl:     {"vllm-nixl", 2, "prefill, then decode", false, false},
+	VLLMMooncake: {"vllm-mooncake", 2, "both, transfer_id", true, false},
+	SGLang:       {"sglang", 2, "both, bootstrap room", true, false},
+	Plain:        {"plain", 1, "one", false, true},
 }
 
 // Phase of a reply at which things must agree.
@@ -226,6 +227,8 @@ var needs = [numNeeds]need{
 	FinishSaid: {"finish", 0, "decode says why it ended", free, func(m *Machine) answer {
 		d := m.legs[Decode]
 		switch {
+		case d.finish == Other && m.mayExplain():
+			return waiting
 		case d.finish == NoFinish && d.ended:
 			return answer{verdict: verdict.Of(verdict.ProtocolViolation, verdict.Decode, "decode ended without a finish reason"), silent: 1 + Decode}
 		case d.finish == Other:
@@ -351,6 +354,9 @@ func (m *Machine) judge(r row) answer {
 			continue
 		}
 		a := needs[n].check(m)
+		if a.silent == 1+Decode && m.mayExplain() {
+			a = waiting
+		}
 		if a.broken() {
 			if a.silent > 0 && m.legs[a.silent-1].failed && m.observe.Has(n) {
 				continue
