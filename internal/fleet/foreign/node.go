@@ -35,6 +35,7 @@ type Node struct {
 	last    *facts.Node // the last reading that found an engine; nil: none
 	reason  string      // why it is not used, "" if nothing of its facts is against it
 	suspect string      // why its facts have to be read again before it is used, "" if they have not
+	dark    string      // why the last reading reached nobody, "" if it did reach somebody
 	assumed bool        // decode's pool is not known, and prefill's is pinned
 	mark    mark        // of its process
 	boots   int
@@ -72,7 +73,7 @@ func (f *Fleet) newNode(w Worker, from string, old *Node) *Node {
 	n.dp, n.port, n.engineID = max(w.DP, 1), w.BootstrapPort, w.EngineID
 	if old != nil {
 		old.heir = n
-		n.load, n.last, n.mark, n.boots, n.since, n.drained, n.suspect = old.load, old.last, old.mark, old.boots, old.since, old.drained, old.suspect
+		n.load, n.last, n.mark, n.boots, n.since, n.drained, n.suspect, n.dark = old.load, old.last, old.mark, old.boots, old.since, old.drained, old.suspect, old.dark
 		n.failures, n.shunned, n.late = old.failures, old.shunned, late{slices.Clone(old.late.seen)}
 		if w.EngineID == "" {
 			n.engineID = old.engineID
@@ -221,6 +222,8 @@ func (n *Node) why() string {
 		return "it is no longer named"
 	case n.drained:
 		return "it is drained by an operator"
+	case n.reason != "" && n.dark != "":
+		return n.dark // that nothing is known of it follows
 	case n.reason != "":
 		return n.reason
 	case n.suspect != "":

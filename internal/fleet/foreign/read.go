@@ -5,11 +5,13 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/sluicekv/sluice/internal/capacity"
@@ -77,6 +79,7 @@ func (f *Fleet) readSoon(n *Node) bool {
 type reading struct {
 	node     *facts.Node // nil: nothing that an engine says
 	refused  bool        // nobody takes connections there
+	dark     string      // why, in our own words
 	late     bool        // somebody does, and did not answer in time
 	engineID string
 	uvicorn  bool
@@ -93,6 +96,7 @@ func (f *Fleet) ask(n *Node, patient time.Duration, t *source.Options) (r readin
 	if err != nil {
 		r.refused = n.ctx.Err() == nil
 		r.late = !r.refused
+		r.dark = "it cannot be reached: " + unreached(err)
 		return r
 	}
 	r.idle = c
@@ -114,6 +118,25 @@ func (f *Fleet) ask(n *Node, patient time.Duration, t *source.Options) (r readin
 		f.noteLate(ctx, n)
 	}
 	return r
+}
+
+// unreached says in our own words why a connection could not be made: what a system says names addresses.
+func unreached(err error) string {
+	var name *net.DNSError
+	var ne net.Error
+	switch {
+	case errors.As(err, &name) && name.IsNotFound:
+		return "its host name is not known"
+	case errors.As(err, &name):
+		return "its host name cannot be looked up"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "connection refused"
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		return "no route to its host"
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &ne) && ne.Timeout():
+		return "connecting took too long"
+	}
+	return "the connection failed"
 }
 
 // listener hears what server answers. One goroutine uses it.
@@ -203,6 +226,7 @@ func (n *Node) take(r reading) (restarted bool) {
 	if r.engineID != "" {
 		n.engineID = r.engineID
 	}
+	n.dark = r.dark
 	switch {
 	case r.node != nil:
 		next := markOf(r)
@@ -216,7 +240,7 @@ func (n *Node) take(r reading) (restarted bool) {
 		n.last, n.mark, n.silent, n.suspect = r.node, next, 0, ""
 	case r.refused:
 		n.mark.lost = true
-		n.suspect = "it cannot be reached"
+		n.suspect = r.dark
 	case r.late && n.last != nil:
 		// Busy, most likely. What is known of it stays, unless there is a sign that it is of another process, or it gets old.
 		if n.silent++; n.silent >= staleAfter && n.suspect == "" {

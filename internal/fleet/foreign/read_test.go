@@ -83,3 +83,32 @@ func TestFactsOfRealWorkers(t *testing.T) {
 		t.Errorf("%+v %s", n.facts, n.why())
 	}
 }
+
+// A worker that is down is said to be down: that nothing could be read of it is no fault of its configuration.
+func TestAWorkerThatIsDownIsSaidToBeDown(t *testing.T) {
+	down := httptest.NewServer(http.NotFoundHandler())
+	at, _ := url.Parse(down.URL)
+	down.Close()
+	nameless := &url.URL{Scheme: "http", User: url.UserPassword("u", "secret"), Host: "worker.invalid:8000"}
+	mute := httptest.NewServer(http.NotFoundHandler())
+	defer mute.Close()
+	here, _ := url.Parse(mute.URL)
+	f := pinnedFleet(t, Config{Patient: 10 * time.Second, Workers: []Worker{
+		{Name: "p", Role: capacity.Prefill, URL: at}, {Name: "d", Role: capacity.Decode, URL: at},
+		{Name: "n", Role: capacity.Decode, URL: nameless}, {Name: "m", Role: capacity.Decode, URL: here},
+	}})
+	f.ReadAll(t.Context())
+	for name, want := range map[string]string{
+		"p": "it cannot be reached: connection refused", "d": "it cannot be reached: connection refused",
+		"n": "it cannot be reached: its host name", "m": "its pool or its context cannot be read",
+	} {
+		if why := f.byName[name].why(); !strings.HasPrefix(why, want) || strings.Contains(why, "secret") {
+			t.Errorf("%s: %q, want %q", name, why, want)
+		}
+	}
+	for _, w := range f.Status(t.Context(), false).Workers {
+		if w.Name == "d" && (w.Reason != "it cannot be reached: connection refused" || w.State != "connecting") {
+			t.Errorf("%+v", w)
+		}
+	}
+}
