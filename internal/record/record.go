@@ -76,7 +76,7 @@ type Record struct {
 	Boots       [2]page.Boot `json:"boots"`
 	Tokens      struct {
 		Planned         uint32 `json:"planned"`
-		PrefillComputed uint32 `json:"prefill_computed"`
+		PrefillComputed uint32 `json:"prefill_computed"` // as it said: 0 of one that was lost, whatever landed (Pages.Written)
 		DecodeSealed    uint32 `json:"decode_sealed"`
 		Completion      uint32 `json:"completion"`
 	} `json:"tokens"`
