@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluicekv/sluice/internal/capacity"
@@ -39,7 +40,8 @@ type Node struct {
 	assumed bool        // decode's pool is not known, and prefill's is pinned
 	mark    mark        // of its process
 	boots   int
-	silent  int // readings in a row that did not come in time
+	era     int64 // of its process, as far as can be told from here; no two are the same
+	silent  int   // readings in a row that did not come in time
 
 	drained bool // by an operator
 	gone    bool // taken out
@@ -70,10 +72,10 @@ func (f *Fleet) newNode(w Worker, from string, old *Node) *Node {
 	if w.Key != "" {
 		n.Header.Set("Authorization", "Bearer "+w.Key)
 	}
-	n.dp, n.port, n.engineID = max(w.DP, 1), w.BootstrapPort, w.EngineID
+	n.dp, n.port, n.engineID, n.era = max(w.DP, 1), w.BootstrapPort, w.EngineID, eras.Add(1)
 	if old != nil {
 		old.heir = n
-		n.load, n.last, n.mark, n.boots, n.since, n.drained, n.suspect, n.dark = old.load, old.last, old.mark, old.boots, old.since, old.drained, old.suspect, old.dark
+		n.load, n.last, n.mark, n.boots, n.era, n.since, n.drained, n.suspect, n.dark = old.load, old.last, old.mark, old.boots, old.era, old.since, old.drained, old.suspect, old.dark
 		n.failures, n.shunned, n.late = old.failures, old.shunned, late{slices.Clone(old.late.seen)}
 		if w.EngineID == "" {
 			n.engineID = old.engineID
@@ -269,11 +271,22 @@ func (n *Node) Facts() capacity.Facts {
 	return n.facts
 }
 
-// Boots counts the worker's processes that were seen: what it said of itself before a restart is of no worth after it.
-func (n *Node) Boots() int {
+// eras are counted over all workers, so that one which is taken out and comes back is in another.
+var eras atomic.Int64
+
+// Era changes whenever the worker's process may have become another: what it said of itself in one is of no worth in the next.
+func (n *Node) Era() int64 {
 	n.fleet.mu.Lock()
 	defer n.fleet.mu.Unlock()
-	return n.now().boots
+	return n.now().era
+}
+
+// Reread asks the worker at once what it is, for as long as a reading may take: it may have restarted, and nobody has noticed yet.
+func (n *Node) Reread() {
+	n.fleet.mu.Lock()
+	n = n.now()
+	n.fleet.mu.Unlock()
+	n.fleet.readSoon(n)
 }
 
 // At is the URL of a path of the worker.

@@ -1,6 +1,7 @@
 package foreign
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -111,7 +112,7 @@ func (f *Fleet) ask(n *Node, patient time.Duration, t *source.Options) (r readin
 	}
 	r.late = r.node == nil && time.Since(began) >= patient*9/10 // the client gives up a little sooner
 	r.uvicorn = heard.server == "uvicorn"
-	if f.engine == VLLMMooncake && n.Role == capacity.Prefill && n.EngineID == "" {
+	if f.asksID(n) {
 		r.engineID = f.askEngineID(ctx, n)
 	}
 	if f.engine == VLLMNixl && n.Role == capacity.Prefill {
@@ -137,6 +138,11 @@ func unreached(err error) string {
 		return "connecting took too long"
 	}
 	return "the connection failed"
+}
+
+// asksID reports whether a worker's bootstrap server is to be asked for the id of its engine.
+func (f *Fleet) asksID(n *Node) bool {
+	return f.engine == VLLMMooncake && n.Role == capacity.Prefill && n.EngineID == ""
 }
 
 // listener hears what server answers. One goroutine uses it.
@@ -190,6 +196,7 @@ func (f *Fleet) readOnce(n *Node) bool {
 	}
 	before, why := n.facts, n.why()
 	restarted := n.take(r)
+	asksID := f.asksID(n) && n.engineID == ""
 	n.settle()
 	f.assume(n)
 	after, now := n.facts, n.why()
@@ -218,7 +225,8 @@ func (f *Fleet) readOnce(n *Node) bool {
 		f.log.Info("worker's facts", "model", cfg.Model, "worker", n.Name, "engine", after.Engine, "version", after.Version,
 			"pool_tokens", after.PoolTokens, "page_size", after.PageSize, "context", after.Context, "dtype", after.DType, "read", r.node != nil)
 	}
-	return r.node != nil
+	// Decode has to be told the id of a Mooncake engine: it is asked again soon where there was no answer.
+	return r.node != nil && (r.engineID != "" || !asksID)
 }
 
 // take notes a reading. It reports whether the worker is another process than before. Under mu.
@@ -233,6 +241,7 @@ func (n *Node) take(r reading) (restarted bool) {
 		restarted = n.boots > 0 && (next.after(n.mark) || n.mark.lost && !next.same(n.mark))
 		if restarted || n.boots == 0 {
 			n.boots++
+			n.era = eras.Add(1)
 		}
 		if restarted {
 			n.failures, n.shunned = 0, time.Time{}
@@ -240,11 +249,13 @@ func (n *Node) take(r reading) (restarted bool) {
 		n.last, n.mark, n.silent, n.suspect = r.node, next, 0, ""
 	case r.refused:
 		n.mark.lost = true
-		n.suspect = r.dark
+		n.era = eras.Add(1)
+		n.suspect = cmp.Or(r.dark, "it cannot be reached")
 	case r.late && n.last != nil:
 		// Busy, most likely. What is known of it stays, unless there is a sign that it is of another process, or it gets old.
 		if n.silent++; n.silent >= staleAfter && n.suspect == "" {
 			n.suspect = "it does not answer"
+			n.era = eras.Add(1)
 		}
 	default: // it answers, and not as an engine does; or never did
 		n.last = nil

@@ -59,6 +59,7 @@ func (f *Fleet) gap(n *Node, why string) {
 		return
 	}
 	n.suspect = why
+	n.era = eras.Add(1)
 	f.change()
 	select {
 	case n.kick <- struct{}{}:

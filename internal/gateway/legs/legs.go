@@ -124,6 +124,7 @@ type LegError struct {
 type LegBroke struct {
 	Leg     Leg
 	Verdict verdict.Verdict
+	Failed  bool // in a stream, the engine says that it failed: its status was sent, and there is no other place to say it
 }
 
 // HeldFull: as much of decode's output lies with the adapter as may. What the engine says only at the end of a reply cannot be waited

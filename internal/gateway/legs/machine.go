@@ -244,6 +244,10 @@ func (m *Machine) overhear(e Event, eject *bool) bool {
 	case LegBroke:
 		n = WireKept
 		m.legs[e.Leg].failed = true
+		if e.Failed { // it is an answer like a 5xx, and no breach
+			m.answered(LegError{e.Leg, e.Verdict})
+			return m.observe.Has(n)
+		}
 		if e.Leg == Prefill {
 			n = PrefillVerdict
 			m.legs[Prefill].ended = true

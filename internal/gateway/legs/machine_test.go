@@ -131,7 +131,7 @@ func parseEvent(t *testing.T, line string) Event {
 			}
 		}
 	case "broke":
-		return LegBroke{leg, verdict.Of(verdict.ProtocolViolation, verdict.Legs, "a frame out of place")}
+		return LegBroke{Leg: leg, Verdict: verdict.Of(verdict.ProtocolViolation, verdict.Legs, "a frame out of place")}
 	case "end":
 		return LegEnd{leg}
 	case "lost":

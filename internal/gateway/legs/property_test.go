@@ -193,7 +193,7 @@ func TestPrefillsNoDecidesInAnyOrder(t *testing.T) {
 	no := LegError{Prefill, verdict.Of(verdict.Overloaded, verdict.Prefill, "busy")}
 	failures := []Event{
 		LegError{Decode, verdict.Of(verdict.EngineFailed, verdict.Decode, "500")}, LegLost{Leg: Decode, Reason: "lost"},
-		LegBroke{Decode, verdict.Of(verdict.EngineFailed, verdict.Decode, "an error under 200")}, LegFinish{Decode, Other},
+		LegBroke{Decode, verdict.Of(verdict.EngineFailed, verdict.Decode, "an error under 200"), false}, LegBroke{Decode, verdict.Of(verdict.EngineFailed, verdict.Decode, "an error in a stream"), true}, LegFinish{Decode, Other},
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		m := New(rapid.SampledFrom([]Engine{SGLang, VLLMMooncake}).Draw(t, "engine"), rapid.Bool().Draw(t, "streamed"), Expect{}, 0)

@@ -85,7 +85,8 @@ func TestLyingTable(t *testing.T) {
 			turn <- struct{}{}
 			wg.Go(func() {
 				defer func() { <-turn }()
-				c := &inCell{T: t, name: fmt.Sprintf("%s, %s tells %s, %s", r.engine, r.leg, r.about.Kind, mode)}
+				c := &inCell{T: t, name: fmt.Sprintf("%s, %s tells %s, %s", r.engine, r.leg, r.about.Kind, mode), client: &http.Client{Transport: &http.Transport{}}}
+				defer c.client.CloseIdleConnections()
 				defer c.clean()
 				r.tell(c, mode)
 			})
@@ -134,7 +135,7 @@ func (r *row) tell(c *inCell, mode gateway.Mode) {
 			}
 			// What shows at the end of a stream alone comes too late for what is streamed: there the text is honest.
 			stale := r.about.Kind != actor.LongLine && (!stream || !r.late())
-			p.Tell(fake.Lie{Kind: r.about.Kind, Leg: r.leg, Stale: stale, Wait: 4 * time.Second})
+			p.Tell(fake.Lie{Kind: r.about.Kind, Leg: r.leg, Stale: stale, Wait: 2500 * time.Millisecond})
 			old := len(p.Leaks())
 			before := seen(c, g)
 			a := say(c, g, chat, stream, strings.Repeat("harbour ", 30))
@@ -292,7 +293,7 @@ func list(set map[string]bool) string {
 
 // front is a gateway before a pair of fakes, pinned by hand.
 func front(c *inCell, p *fake.Pair, mode gateway.Mode, about actor.About) *gateway.Gateway {
-	m := &gateway.Guarded{Fleet: foreign.Config{Engine: asked(p.Engine), Every: time.Hour, Patient: 5 * time.Second}}
+	m := &gateway.Guarded{Fleet: foreign.Config{Engine: asked(p.Engine), Every: time.Hour, Patient: 20 * time.Second}}
 	for _, w := range p.Workers() {
 		at, _ := url.Parse(w.URL())
 		cfg := w.Config()
@@ -345,7 +346,7 @@ func say(c *inCell, g *gateway.Gateway, chat, stream bool, prompt string) got {
 	}
 	req, _ := http.NewRequest(http.MethodPost, "http://"+g.Addr()+path, strings.NewReader(body+"}"))
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := c.client.Do(req)
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -356,7 +357,7 @@ func say(c *inCell, g *gateway.Gateway, chat, stream bool, prompt string) got {
 
 // seen is the incidents so far, by id.
 func seen(c *inCell, g *gateway.Gateway) map[string]string {
-	resp, err := http.Get("http://" + g.AdminAddr() + "/admin/incidents")
+	resp, err := c.client.Get("http://" + g.AdminAddr() + "/admin/incidents")
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -397,7 +398,7 @@ var busy = regexp.MustCompile(`"load_tokens": [1-9]`)
 func quiet(c *inCell, g *gateway.Gateway) bool { return !busy.Match(fleetOf(c, g)) }
 
 func fleetOf(c *inCell, g *gateway.Gateway) []byte {
-	resp, err := http.Get("http://" + g.AdminAddr() + "/admin/fleet")
+	resp, err := c.client.Get("http://" + g.AdminAddr() + "/admin/fleet")
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -409,8 +410,9 @@ func fleetOf(c *inCell, g *gateway.Gateway) []byte {
 // inCell is a test's case that runs beside others.
 type inCell struct {
 	*testing.T
-	name  string
-	after []func()
+	name   string
+	client *http.Client // of its own: a port that one case gave up is another's soon, and its idle connections are reset
+	after  []func()
 }
 
 func (c *inCell) Errorf(format string, args ...any) {

@@ -180,7 +180,7 @@ var rows = []struct {
 	{name: "decode streams no DONE", stream: 1, late: true, lie: lie{text: own, chunks: func(es []string) []string { return without(es, "[DONE]") }}, status: 200, guard: "wire"},
 	{name: "decode streams an error", stream: 1, lie: lie{chunks: func([]string) []string {
 		return []string{`{"error":{"message":"` + secret + `","code":500}}`, "[DONE]"}
-	}}, status: 502, guard: "wire"},
+	}}, status: 502, guard: "answered"},
 	{name: "decode changes its id", stream: 1, late: true, lie: lie{text: own, chunks: func(es []string) []string {
 		es[1] = strings.Replace(strings.Replace(es[1], "d1", "d2", 1), "honest", secret, 1)
 		return es

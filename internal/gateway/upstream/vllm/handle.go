@@ -17,8 +17,8 @@ import (
 )
 
 // judge says what a handle is: ours only if it is whole, of this attempt, from the worker that was asked, for as many tokens as
-// that worker says it computed, and never seen before.
-func (g *Engine) judge(a web.Asked, answer *jsonedit.Doc, h jsonedit.Value, age time.Duration) legs.Handle {
+// that worker says it computed, and never seen before. era is the worker's at the time at which it was asked.
+func (g *Engine) judge(a web.Asked, era int64, answer *jsonedit.Doc, h jsonedit.Value, age time.Duration) legs.Handle {
 	foreign := func(why string) legs.Handle { return legs.Handle{State: legs.Foreign, Why: why} }
 	if h.Kind() != jsonedit.Object {
 		return legs.Handle{}
@@ -59,7 +59,7 @@ func (g *Engine) judge(a web.Asked, answer *jsonedit.Doc, h jsonedit.Value, age 
 	if len(h.Raw()) > roomy+perToken*int(min(computed, 1<<24)) {
 		return foreign("it is larger than the prompt accounts for")
 	}
-	if grouped(known.Version) && !g.engines.same(a.Pair.Prefill.Name, a.Pair.Prefill.Boots(), engine) {
+	if grouped(known.Version) && !g.engines.same(a.Pair.Prefill, era, engine) {
 		return foreign("remote_engine_id is not the one that this worker named before")
 	}
 	if page := known.PageSize; page > 0 && int64(blocks)*int64(page) < computed {
@@ -95,31 +95,56 @@ const (
 	perToken = 32
 )
 
-// engines remembers what each prefill calls itself, until it restarts. Ranks of one engine differ in an ending.
+// engines remembers what each prefill calls itself, until it may have restarted. Ranks of one engine differ in an ending.
 type engines struct {
 	mu   sync.Mutex
 	name map[string]engineOf // by worker
 }
 
 type engineOf struct {
-	boots int
-	id    string
+	era int64
+	id  string
 }
 
 // maxEngines bounds the memory of workers that come and go.
 const maxEngines = 4096
 
-func (e *engines) same(worker string, boots int, id []byte) bool {
+// worker is what engines need of a foreign.Node.
+type worker interface {
+	Era() int64
+	Reread()
+}
+
+// same reports whether a worker, asked in an era, may call itself by an id. One that restarted has another, and its first answer can be
+// here before anything else says that it did: so before a new id is held against it, it is asked what it is.
+func (e *engines) same(n *foreign.Node, asked int64, id []byte) bool {
+	return e.sameOf(n.Name, n, asked, id)
+}
+
+func (e *engines) sameOf(name string, n worker, asked int64, id []byte) bool {
 	base, _, _ := strings.Cut(string(id), "_dp")
+	now := n.Era()
+	if e.known(name, asked, now, base) {
+		return true
+	}
+	n.Reread()
+	return n.Era() != now
+}
+
+// known reports whether an id is not another than the one of this era. It is remembered where the answer is certainly of this era.
+func (e *engines) known(name string, asked, now int64, id string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if was, ok := e.name[worker]; ok && was.boots == boots {
-		return was.id == base
+	if asked != now {
+		return true // of the process before or of the one that is there now: nobody can tell
+	}
+	if was, ok := e.name[name]; ok && was.era == now {
+		return was.id == id
 	}
 	if e.name == nil || len(e.name) >= maxEngines {
 		e.name = map[string]engineOf{}
 	}
-	e.name[worker] = engineOf{boots, base}
+	e.name[name] = engineOf{now, id}
 	return true
 }
 

@@ -94,7 +94,7 @@ func TestHandleIsOursOnlyWhole(t *testing.T) {
 		if no != nil {
 			t.Fatal(no)
 		}
-		got := new(Engine).judge(a, doc, doc.Get("kv_transfer_params"), c.age)
+		got := new(Engine).judge(a, a.Pair.Prefill.Era(), doc, doc.Get("kv_transfer_params"), c.age)
 		if got.State != c.state || !strings.Contains(got.Why, c.why) || strings.Contains(got.Why, "192.0.2.9") {
 			t.Errorf("%s: %v %q", name, got.State, got.Why)
 		}
@@ -107,10 +107,10 @@ func TestHandleIsGoodOnce(t *testing.T) {
 	h := strings.Replace(handle, attemptID, "a-name-of-the-engines-own", 1)
 	doc, _ := jsonedit.Read(fmt.Appendf(nil, `{"usage":{"prompt_tokens":91},"kv_transfer_params":%s}`, h), nil)
 	g := new(Engine)
-	if got := g.judge(a, doc, doc.Get("kv_transfer_params"), 0); got.State != legs.Ours {
+	if got := g.judge(a, a.Pair.Prefill.Era(), doc, doc.Get("kv_transfer_params"), 0); got.State != legs.Ours {
 		t.Fatal(got)
 	}
-	if got := g.judge(a, doc, doc.Get("kv_transfer_params"), 0); got.State != legs.Stale || got.Why != "it was used before" {
+	if got := g.judge(a, a.Pair.Prefill.Era(), doc, doc.Get("kv_transfer_params"), 0); got.State != legs.Stale || got.Why != "it was used before" {
 		t.Error(got)
 	}
 }
@@ -129,4 +129,32 @@ func TestHandleForDecode(t *testing.T) {
 			t.Errorf("%s", got)
 		}
 	}
+}
+
+// prefill is a worker of which it takes a reading to know that it restarted.
+type prefill struct{ era, next int64 }
+
+func (p *prefill) Era() int64 { return p.era }
+func (p *prefill) Reread()    { p.era = p.next }
+
+// An engine's id is its own until it may have restarted: the first answer of a new process can come before anything else says so.
+func TestTheIDOfAnEngine(t *testing.T) {
+	var e engines
+	p := &prefill{1, 1}
+	say := func(asked int64, id string, want bool) {
+		t.Helper()
+		if got := e.sameOf("p", p, asked, []byte(id)); got != want {
+			t.Errorf("asked in era %d, named %s in era %d: %v", asked, id, p.era, got)
+		}
+	}
+	say(1, "a", true)
+	say(1, "a_dp1", true)
+	say(1, "b", false) // it is the same process: the id is somebody else's
+	p.next = 2
+	say(1, "b", true) // it was not: asking it shows that
+	say(1, "a", true) // the process before had still answered
+	say(2, "b", true)
+	say(2, "a", false)
+	say(1, "a", true) // and that is not taken for the new one's
+	say(2, "b", true)
 }

@@ -57,9 +57,10 @@ func (g *Engine) Nixl(a web.Asked) web.Plan {
 	p.Row, p.Logprobs, p.Kept = legs.VLLMNixl, logprobs(a), kept(a)
 	p.Prefill = a.Call(a.Pair.Prefill, one(a, askNixl).Body())
 	decode := func() *jsonedit.Edit { return forDecode(a, p.Logprobs) }
+	era := a.Pair.Prefill.Era()
 	p.Hand = func(answer *jsonedit.Doc, age time.Duration) (legs.Handle, *web.Call) {
 		params := answer.Get("kv_transfer_params")
-		h := g.judge(a, answer, params, age)
+		h := g.judge(a, era, answer, params, age)
 		if h.State != legs.Ours {
 			return h, nil
 		}

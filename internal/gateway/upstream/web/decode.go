@@ -23,7 +23,12 @@ func (r *Run) runDecode(call *Call) {
 	r.askDecode(call)
 	r.mu.Lock()
 	r.report.Decode = time.Since(began)
+	r.reading = false
+	overdue := r.overdue
 	r.mu.Unlock()
+	if overdue {
+		r.giveUp() // nothing is written to any more: prefill had its time
+	}
 	r.done()
 }
 
@@ -226,7 +231,7 @@ func (r *Run) hearChunk(s *summary, like *alike, data []byte) {
 		return
 	}
 	if v, is := errorUnder200(legs.Decode, doc); is {
-		r.tell(legs.LegBroke{Leg: legs.Decode, Verdict: v}, event(data))
+		r.tell(legs.LegBroke{Leg: legs.Decode, Verdict: v, Failed: true}, event(data))
 		return
 	}
 	if why := s.add(doc, true); why != "" {

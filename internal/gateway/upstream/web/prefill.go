@@ -17,7 +17,7 @@ func (r *Run) runPrefill() {
 	r.mu.Lock()
 	r.report.Prefill = time.Since(r.began)
 	if call != nil {
-		r.handed = true
+		r.handed, r.reading = true, true
 		r.live++
 	}
 	r.mu.Unlock()

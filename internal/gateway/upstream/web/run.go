@@ -37,6 +37,8 @@ type Run struct {
 	live     int       // legs whose goroutine runs
 	quiet    func()
 	settle   *time.Timer
+	overdue  bool // the legs had their time; decode alone may still be written to
+	reading  bool // decode's leg runs
 	report   Report
 	began    time.Time
 }
@@ -79,6 +81,7 @@ func Start(p Plan, quiet func()) *Run {
 	}
 	if decode != nil {
 		r.live++
+		r.reading = true
 		go r.runDecode(decode)
 	}
 	if p.Prefill != nil {
@@ -144,9 +147,10 @@ func (r *Run) tellBoth(first, e legs.Event, bytes []byte) {
 	}
 	r.queue(item{e, bytes})
 	r.held += len(bytes)
-	cut := false
+	cut, overdue := false, false
 	if content && b.N > 0 && !r.spoke {
 		r.spoke = true
+		overdue = r.overdue
 		cut = r.over && r.end == Unheard
 	}
 	if len(bytes) > 0 && r.plan.Stream && r.held > r.plan.Hold && !r.over {
@@ -165,6 +169,9 @@ func (r *Run) tellBoth(first, e legs.Event, bytes []byte) {
 	r.signal()
 	if cut {
 		r.cancel[legs.Decode]()
+	}
+	if overdue {
+		r.giveUp()
 	}
 }
 
@@ -284,7 +291,7 @@ func (r *Run) End(how Ending, settle time.Duration) {
 		}
 	}
 	if r.live > 0 {
-		r.settle = time.AfterFunc(settle, r.giveUp)
+		r.settle = time.AfterFunc(settle, func() { r.late(settle) })
 	}
 	r.mu.Unlock()
 	for _, l := range cut {
@@ -311,6 +318,24 @@ func (r *Run) abandon() {
 	r.cancel[legs.Decode]()
 }
 
+// transferTime is the longest that an engine waits for a transfer before it gives up by itself: vLLM 480 s, SGLang 300 s.
+const transferTime = 10 * time.Minute
+
+// late is when the legs had the time that they were given. A decode that was asked and has not spoken may have pages that are written
+// to, or will be: until the engine itself gives up neither leg is cut.
+func (r *Run) late(had time.Duration) {
+	r.mu.Lock()
+	wait := r.plan.Prefill != nil && r.reading && !r.spoke && had < transferTime
+	if wait {
+		r.overdue = true
+		r.settle = time.AfterFunc(transferTime-had, r.giveUp)
+	}
+	r.mu.Unlock()
+	if !wait {
+		r.giveUp()
+	}
+}
+
 // Cut ends all legs at once: the gateway goes.
 func (r *Run) Cut() { r.giveUp() }
 
@@ -319,7 +344,7 @@ func (r *Run) giveUp() {
 	r.mu.Lock()
 	if r.live > 0 && r.plan.Prefill != nil {
 		r.report.Cut = true
-		r.report.Settled = r.report.Settled && r.spoke
+		r.report.Settled = r.report.Settled && (r.spoke || r.overdue && !r.reading)
 	}
 	r.mu.Unlock()
 	for _, c := range r.cancel {
