@@ -331,7 +331,7 @@ func TestClientsThatHangUp(t *testing.T) {
 			t.Fatal(s)
 		}
 	}
-	p.lie = lie{}
+	p.tell(lie{})
 	if a := ask(t, g, true, true, ""); a.status != 200 {
 		t.Errorf("%d %s", a.status, a.body)
 	}

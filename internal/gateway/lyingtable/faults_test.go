@@ -208,7 +208,7 @@ func TestErrorShapes(t *testing.T) {
 			g := door(t, p, gateway.Enforce, nil)
 			for _, s := range shapes {
 				for _, stream := range []bool{false, true} {
-					p.lie = lie{text: secret, prefill: sends(s.status, s.body)}
+					p.tell(lie{text: secret, prefill: sends(s.status, s.body)})
 					a := ask(t, g, stream, stream, "")
 					if a.status != s.want || !strings.Contains(a.body, s.code) || strings.Contains(a.body, secret) || strings.Contains(a.body, "/opt/") || strings.Contains(a.body, "1500") {
 						t.Errorf("%s: %d %s", s.name, a.status, a.body)
@@ -286,7 +286,7 @@ func TestOddClientsEjectNobody(t *testing.T) {
 		if m := admin(t, g, "/metrics"); strings.Contains(m, "sluice_incidents_total{") {
 			t.Errorf("%s: incidents: %s", engine, admin(t, g, "/admin/incidents"))
 		}
-		p.lie = lie{}
+		p.tell(lie{})
 		if a := ask(t, g, true, false, ""); a.status != 200 {
 			t.Errorf("%s: an honest client got %d %s", engine, a.status, a.body)
 		}

@@ -118,12 +118,26 @@ func answer(chat bool, id, text, finish string, prompt, completion int) map[stri
 		"usage": map[string]any{"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}}
 }
 
+// tell changes the lie while workers answer: a decode whose prefill refused may still be speaking.
+func (p *pair) tell(l lie) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lie = l
+}
+
+func (p *pair) told() lie {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lie
+}
+
 func (p *pair) servePrefill(w http.ResponseWriter, r *http.Request) {
 	body, ok := p.note("prefill", r)
 	if !ok {
 		http.NotFound(w, r)
 		return
 	}
+	l := p.told()
 	if body["stream"] == true {
 		p.t.Error("prefill was asked for a stream")
 	}
@@ -131,7 +145,7 @@ func (p *pair) servePrefill(w http.ResponseWriter, r *http.Request) {
 	if p.engine == "vllm-nixl" {
 		a["kv_transfer_params"] = p.handle(r)
 	}
-	if p.lie.prefill != nil && p.lie.prefill(w, a) {
+	if l.prefill != nil && l.prefill(w, a) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -158,22 +172,23 @@ func (p *pair) serveDecode(w http.ResponseWriter, r *http.Request) {
 	if p.meets != nil && !p.meets.prefillCame(r.Context(), body["bootstrap_room"]) {
 		return
 	}
+	l := p.told()
 	chat := strings.Contains(r.URL.Path, "chat")
 	text := own
-	if p.lie.text != "" {
-		text = p.lie.text
+	if l.text != "" {
+		text = l.text
 	}
-	status := p.lie.status
+	status := l.status
 	if status == 0 {
 		status = 200
 	}
 	if body["stream"] != true {
 		var a any = answer(chat, "d1", text, "stop", p.tokens, 3)
-		if p.lie.whole != nil {
-			a = p.lie.whole(a.(map[string]any))
+		if l.whole != nil {
+			a = l.whole(a.(map[string]any))
 		}
 		b, _ := json.Marshal(a)
-		if p.lie.cut {
+		if l.cut {
 			w.Header().Set("Content-Length", fmt.Sprint(len(b)+10))
 		}
 		w.Header().Set("Content-Type", "application/json")
@@ -208,14 +223,14 @@ func (p *pair) serveDecode(w http.ResponseWriter, r *http.Request) {
 	u["choices"] = []any{}
 	add(u, true)
 	events = append(events, "[DONE]")
-	if p.lie.chunks != nil {
-		events = p.lie.chunks(events)
+	if l.chunks != nil {
+		events = l.chunks(events)
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.WriteHeader(status)
 	f := http.NewResponseController(w)
 	for i, e := range events {
-		if p.lie.cut && i == len(events)-2 {
+		if l.cut && i == len(events)-2 {
 			f.Flush()
 			panic(http.ErrAbortHandler)
 		}
