@@ -79,7 +79,8 @@ func TestWordsAreTheText(t *testing.T) {
 func TestBoundaryIsABoundary(t *testing.T) {
 	seen := 0
 	rapid.Check(t, func(t *rapid.T) {
-		s := texts.Draw(t, "s")
+		// Two certain boundaries, wherever the drawn text has none.
+		s := texts.Draw(t, "s") + "a b\nc"
 		for i := range s {
 			if !boundary(s, i) {
 				continue

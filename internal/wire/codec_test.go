@@ -369,12 +369,20 @@ func TestAllocationIsBoundedByTheBody(t *testing.T) {
 	prompt := le.AppendUint32(append(append([]byte(nil), someAttempt[:]...), 0, 0, 0, 0), PromptChunk)
 	facts := le.AppendUint32([]byte{0, 0}, MaxFacts)
 	for kind, body := range map[Kind][]byte{KindGrant: grant, KindPrompt: prompt, KindFacts: facts} {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		_, err := Decode(kind, body)
-		runtime.ReadMemStats(&after)
-		if got := after.TotalAlloc - before.TotalAlloc; got > 4096 || !errors.Is(err, ErrShort) {
-			t.Errorf("%s: %d bytes allocated, %v", kind, got, err)
+		// The least of several: the runtime's own work falls into one reading or another, what Decode takes into all.
+		least := uint64(math.MaxUint64)
+		for range 5 {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := Decode(kind, body)
+			runtime.ReadMemStats(&after)
+			if !errors.Is(err, ErrShort) {
+				t.Errorf("%s: %v", kind, err)
+			}
+			least = min(least, after.TotalAlloc-before.TotalAlloc)
+		}
+		if least > 4096 {
+			t.Errorf("%s: %d bytes allocated", kind, least)
 		}
 	}
 }
