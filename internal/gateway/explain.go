@@ -78,7 +78,7 @@ var residual = [][2]string{
 	{"sglang", "decode's prompt_tokens are of decode's own copy of the prompt: equal counts prove what was asked for, not what was read"},
 	{"vllm-*", "a first token that is as likely after another's prompt as after one's own; with the guard first-token off, whatever decode attended to"},
 	{"vllm-*", "equal counts do not prove equal prompts; that is why a handle is used once, at once, by the attempt that got it"},
-	{"vllm-nixl", "a decode that stands still until prefill's lease is over reads what is another's by then: prefill's counter of late reads shows it, where its /metrics can be read and hold.lease is less than the lease"},
+	{"vllm-nixl", "a decode that outlasts prefill's lease, where prefill's /metrics cannot be read or hold.lease is not less than the lease"},
 	{"vllm-mooncake", "prefill says nothing about what it wrote: its count is all there is to compare"},
 	{"plain", "one leg: nothing to compare with but the rules of the wire"},
 	{"all", "a stream whose engine says its count only at the end, and that is longer than hold.bytes, begins before the comparison"},

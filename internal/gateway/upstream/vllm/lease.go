@@ -15,10 +15,9 @@ import (
 // keptTime is how long prefill may take to say whether it still had what it handed over.
 const keptTime = 10 * time.Second
 
-// kept asks prefill whether a decode that was late read what prefill had given back by then. Prefill keeps blocks for a lease that
-// decode renews while it lives; one that stood still for longer reads what may be another request's, answers 200, and only a
-// counter of prefill's says so. The counter is of the worker, not of the request: a late read of somebody else's in the same time
-// is taken for this attempt's.
+// kept asks prefill whether a lease of its ran out while decode was late: prefill keeps blocks for a lease that decode renews while it
+// lives, and counts those that it gave back before they were asked for. The counter is of the worker, not of the request: somebody
+// else's in the same time is taken for this attempt's.
 func kept(a web.Asked) func(context.Context, time.Time) string {
 	own := web.Asked{Path: "/v1/completions", Pair: a.Pair, Model: a.Model, Salt: a.Salt} // not the body: it may be long gone by then
 	if own.Model == "" {
