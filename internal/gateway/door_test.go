@@ -25,7 +25,10 @@ import (
 	"github.com/sluicekv/sluice/internal/wire"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// The legs of foreign attempts run on goroutines that wait for the next one.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/sluicekv/sluice/internal/gateway/upstream/web.serve"))
+}
 
 // encoder is the built-in model's: a token a byte.
 var encoder = sync.OnceValue(func() *prompt.Encoder {

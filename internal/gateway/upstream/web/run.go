@@ -82,10 +82,10 @@ func Start(p Plan, quiet func()) *Run {
 	if decode != nil {
 		r.live++
 		r.reading = true
-		go r.runDecode(decode)
+		start(func() { r.runDecode(decode) })
 	}
 	if p.Prefill != nil {
-		go r.runPrefill()
+		start(r.runPrefill)
 	}
 	return r
 }
