@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the public openai clients, unmodified, against what it starts: conformance/run.sh [go] [npm]
+# Runs the public openai clients, unmodified (and before plain workers those of Anthropic's API), against what it starts: conformance/run.sh [go] [npm]
 # BEHIND says behind which front doors, one after the other: native (sluice serve), and the gateway before fake workers of other
 # engines: sglang, vllm (NIXL), mooncake, plain. Default: native.
 set -euo pipefail

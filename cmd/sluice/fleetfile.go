@@ -48,6 +48,7 @@ type modelEntry struct {
 	Session      string          `yaml:"session_header"`  // of clients: requests with the same value go to the same pair while that serves
 	SaltAs       string          `yaml:"salt_as"`         // plain: cache_salt (vLLM) or extra_key (SGLang) parts their prefix caches by tenant; default: nothing does
 	TLS          tlsEntry        `yaml:"tls"`             // to workers with https URLs that name none of their own
+	Messages     bool            `yaml:"messages"`        // plain: the workers answer POST /v1/messages (Anthropic's API) themselves
 	Affinity     string          `yaml:"prefix_affinity"` // on (default): what begins alike goes to the same prefill worker while that is not loaded; off
 }
 

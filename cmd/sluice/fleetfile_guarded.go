@@ -63,6 +63,10 @@ func (m *modelEntry) guarded() (*gateway.Guarded, error) {
 		return nil, fmt.Errorf("salt_as must be cache_salt or extra_key, not %q", m.SaltAs)
 	}
 	g.SaltAs = m.SaltAs
+	if m.Messages && m.Engine != foreign.Plain {
+		return nil, errors.New("messages: is for plain workers; two legs are compared in the other API's dialect only")
+	}
+	g.Messages = m.Messages
 	if g.Fleet.TLS, err = m.TLS.files(); err != nil {
 		return nil, err
 	}

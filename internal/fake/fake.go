@@ -250,7 +250,11 @@ func (p *Pair) YAML(pinned bool) string {
 	}
 	cfg := p.Decode.Config()
 	var b strings.Builder
-	fmt.Fprintf(&b, "  - name: %s\n    engine: %s\n    workers:\n", cfg.Model, engine)
+	fmt.Fprintf(&b, "  - name: %s\n    engine: %s\n", cfg.Model, engine)
+	if p.Engine == Plain {
+		b.WriteString("    messages: true\n")
+	}
+	b.WriteString("    workers:\n")
 	for _, w := range p.Workers() {
 		c := w.Config()
 		fmt.Fprintf(&b, "      - {role: %s, url: %q", c.Leg, w.URL())

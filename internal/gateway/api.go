@@ -13,6 +13,8 @@ func (g *Gateway) apiMux() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/v1/chat/completions", only("POST", g.serve(openai.Chat)))
 	mux.HandleFunc("/v1/completions", only("POST", g.serve(openai.Completions)))
+	mux.HandleFunc("/v1/messages", messagesOnly(g.serve(openai.Messages)))
+	mux.HandleFunc("/v1/messages/", messagesOnly(nil))
 	mux.HandleFunc("/v1/models", only("GET", g.listModels))
 	mux.HandleFunc("/v1/models/", only("GET", g.oneModel))
 	mux.HandleFunc("/healthz", only("GET", healthz))

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/sluicekv/sluice/internal/jsonedit"
+	"github.com/sluicekv/sluice/internal/openai"
 )
 
 // The bound by bytes holds for tokenizers that normalize: NFC makes some characters three times as long, and a token may be one byte.
@@ -24,7 +25,7 @@ func TestBoundsHoldUnderNormalization(t *testing.T) {
 			if no != nil {
 				t.Fatal(no)
 			}
-			if m := bounds(doc); m.most < c.most {
+			if m := bounds(doc, openai.Chat); m.most < c.most {
 				t.Errorf("%.30s: at most %d, and it may have %d", body, m.most, c.most)
 			}
 		}

@@ -36,7 +36,7 @@ func BenchmarkCostAdmission(b *testing.B) {
 		b.Run("bytes/"+strconv.Itoa(size), func(b *testing.B) {
 			b.SetBytes(int64(size))
 			for b.Loop() {
-				bounds(doc)
+				bounds(doc, openai.Completions)
 			}
 		})
 		b.Run("tokenizer/"+strconv.Itoa(size), func(b *testing.B) {

@@ -43,7 +43,7 @@ func (x *walk) respond(v verdict.Verdict, param string) {
 	challenge(h, v)
 	http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(x.g.limits.Write))
 	x.w.WriteHeader(v.Status)
-	x.w.Write(openai.AppendError(nil, v, param))
+	x.w.Write(appendError(nil, x.endpoint, v, param))
 	x.count(v, v.Status)
 }
 

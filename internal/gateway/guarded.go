@@ -32,6 +32,8 @@ type Guarded struct {
 	Tokenizer *prompt.Counter
 	// SaltAs is the field of a body that plain workers read a cache salt from; empty: they get none, and tenants share their prefix cache.
 	SaltAs string
+	// Messages says that the workers, plain ones, answer POST /v1/messages themselves; else no request for it is taken.
+	Messages bool
 	// FirstToken is how the legs' logprobs of the token after the prompt are compared, where that guard is on (vLLM).
 	FirstToken FirstToken
 }
@@ -68,7 +70,7 @@ type guarded struct {
 	cfg      Guarded
 	fleet    *foreign.Fleet
 	row      legs.Engine
-	policies [2]*jsonedit.Policy // by openai.Endpoint
+	policies [openai.NumEndpoints]*jsonedit.Policy // by openai.Endpoint; nil: not served there
 	plan     func(web.Asked) web.Plan
 	*memories
 }
@@ -107,8 +109,14 @@ func (g *Gateway) guardedModels(m ModelConfig, old *model) ([]*model, error) {
 	}
 	for e := range x.policies {
 		at := jsonedit.Chat
-		if openai.Endpoint(e) == openai.Completions {
+		switch openai.Endpoint(e) {
+		case openai.Completions:
 			at = jsonedit.Completions
+		case openai.Messages:
+			if !c.Messages || c.Fleet.Engine != foreign.Plain {
+				continue
+			}
+			at = jsonedit.AnthropicAPI
 		}
 		x.policies[e] = jsonedit.NewPolicy(jsonedit.Config{Engine: jsonedit.Engine(c.Fleet.Engine), Version: c.Version, Endpoint: at, Unknown: c.Unknown})
 	}

@@ -27,7 +27,7 @@ const template = 512
 // bounds of a prompt from its bytes. A token of text is at least a byte of it once the tokenizer has normalized it; what the template
 // adds to a message is less than that message's own syntax in the body. Normalization (NFC, which Qwen's tokenizers do) makes a
 // character up to three times as long, and none that is ASCII; one that is spelled as an escape has its bytes there.
-func bounds(doc *jsonedit.Doc) measure {
+func bounds(doc *jsonedit.Doc, e openai.Endpoint) measure {
 	p := doc.Prompt()
 	switch {
 	case doc.Media().Parts > 0:
@@ -37,6 +37,10 @@ func bounds(doc *jsonedit.Doc) measure {
 	case p.Shape == jsonedit.Text:
 		return measure{0, p.Bytes + 2*doc.NotASCII() + 2}
 	}
+	// Tools of Anthropic's API are wrapped in more words than they came in.
+	if tools := doc.Get("tools"); e == openai.Messages && tools.Said() {
+		return measure{0, doc.Size() + 2*doc.NotASCII() + template + 4*len(tools.Raw())}
+	}
 	return measure{0, doc.Size() + 2*doc.NotASCII() + template}
 }
 
@@ -44,7 +48,7 @@ func bounds(doc *jsonedit.Doc) measure {
 // bound, as the chat template is the engine's.
 func (g *guarded) local(doc *jsonedit.Doc, e openai.Endpoint, m measure) (_ measure, exact bool) {
 	c := g.cfg.Tokenizer
-	if c == nil {
+	if c == nil || e == openai.Messages {
 		return m, false
 	}
 	p := doc.Prompt()
@@ -73,7 +77,7 @@ func (x *walk) admitGuarded(ctx context.Context) (tokens int, v verdict.Verdict)
 	if w.Limit.Tokens == 0 {
 		return 0, gm.fleet.Unready()
 	}
-	m := bounds(x.guarded.doc)
+	m := bounds(x.guarded.doc, x.endpoint)
 	output := int(x.asked.maxTokens)
 	fits := func(n int) bool { return n <= w.Prompt && n+max(output, 1)-1 <= w.Sequence.Tokens }
 	exact := m.least > 0
@@ -148,6 +152,9 @@ func (c *counter) ask(ctx context.Context, model string, p foreign.Pair, doc *js
 		n1 = p.Decode
 	}
 	for _, worker := range []*foreign.Node{n1, p.Decode} {
+		if e == openai.Messages {
+			break // engines count chats of their own dialect
+		}
 		if n, ok := c.one(ctx, worker, doc.Edit().Keep(keep...), model, e.String()); ok {
 			return n, true
 		}
@@ -155,7 +162,7 @@ func (c *counter) ask(ctx context.Context, model string, p foreign.Pair, doc *js
 			break
 		}
 	}
-	if e != openai.Chat {
+	if e == openai.Completions {
 		return 0, false
 	}
 	// An engine that counts only plain text counts a chat's contents: their insides, as they are spelled, make one string.

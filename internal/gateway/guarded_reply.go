@@ -105,7 +105,7 @@ func (l *guardedLeg) close(v verdict.Verdict) {
 	}
 	r := &l.out
 	if !v.OK() {
-		r.buf = sse.AppendData(r.buf[:0], openai.AppendError(nil, v, openai.Param(v.Code, l.endpoint)))
+		r.buf = appendErrorEvent(r.buf[:0], l.endpoint, v, openai.Param(v.Code, l.endpoint))
 		r.write(r.buf)
 	}
 	l.w.Header().Set(verdictHeader, verdictText(v))

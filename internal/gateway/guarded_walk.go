@@ -54,7 +54,7 @@ func (x *walk) prepareGuarded(m *model) (verdict.Verdict, string) {
 		q.every, _ = o.Get("continuous_usage_stats").Bool()
 		q.every = q.every && x.asked.usage
 	}
-	for _, name := range []string{"max_completion_tokens", "max_tokens"} {
+	for _, name := range lengths[x.endpoint] {
 		if n, ok := q.doc.Get(name).Int(); ok && n > 0 && n < 1<<31 {
 			x.asked.maxTokens = uint32(n)
 			break
@@ -181,7 +181,7 @@ func (x *walk) tryGuarded(pair foreign.Pair) (v verdict.Verdict, retry bool) {
 		first, expect.FirstToken = gm.cfg.FirstToken.Top, float32(gm.cfg.FirstToken.Tolerance)
 	}
 	plan := gm.plan(web.Asked{
-		Doc: q.doc, Path: pathOf(x.endpoint), Chat: x.endpoint == openai.Chat, Pair: pair, Model: x.model.served,
+		Doc: q.doc, Path: pathOf(x.endpoint), Chat: x.endpoint == openai.Chat, Messages: x.endpoint == openai.Messages, Pair: pair, Model: x.model.served,
 		Stream: x.asked.stream, Usage: x.asked.usage, Every: q.every, Salt: q.salt, SaltAs: gm.cfg.SaltAs, ID: web.NewID(id.String()),
 		GoOn: observed.Has(legs.PrefillHandle) && observed.Has(legs.PrefillVerdict), First: first, Most: most,
 		Hold: gm.cfg.Hold.Bytes, Whole: gm.cfg.Hold.Whole, Lease: gm.cfg.Hold.Lease,
@@ -217,8 +217,16 @@ func (x *walk) tryGuarded(pair foreign.Pair) (v verdict.Verdict, retry bool) {
 	return v, retry
 }
 
+// lengths are the fields that say how long a choice may be.
+var lengths = [openai.NumEndpoints][]string{
+	openai.Chat: {"max_completion_tokens", "max_tokens"}, openai.Completions: {"max_completion_tokens", "max_tokens"}, openai.Messages: {"max_tokens"},
+}
+
 // choices is how many the reply may have, 0 if that is not known.
 func (x *walk) choices() int {
+	if x.endpoint == openai.Messages {
+		return 1
+	}
 	doc := x.guarded.doc
 	n, ok := doc.Get("n").Int()
 	if !doc.Get("n").Said() {
@@ -235,7 +243,7 @@ func (x *walk) choices() int {
 
 // longest is how many tokens a choice may have by what the client asked for, 0 if that is not known.
 func (x *walk) longest() (most int) {
-	for _, name := range []string{"max_completion_tokens", "max_tokens"} {
+	for _, name := range lengths[x.endpoint] {
 		if n, ok := x.guarded.doc.Get(name).Int(); ok && n < 1<<31 {
 			most = max(most, int(n))
 		}
@@ -244,8 +252,11 @@ func (x *walk) longest() (most int) {
 }
 
 func pathOf(e openai.Endpoint) string {
-	if e == openai.Completions {
+	switch e {
+	case openai.Completions:
 		return "/v1/completions"
+	case openai.Messages:
+		return "/v1/messages"
 	}
 	return "/v1/chat/completions"
 }

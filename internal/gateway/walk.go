@@ -68,7 +68,7 @@ type asked struct {
 // serve is the handler of an endpoint: the walk's order.
 func (g *Gateway) serve(e openai.Endpoint) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		x := &walk{g: g, catalog: g.catalog(), w: w, r: r, endpoint: e, start: time.Now(), request: requestID(r.Header)}
+		x := &walk{g: g, catalog: g.catalog(), w: w, r: r, endpoint: e, start: time.Now(), request: requestID(credentials(e, r.Header), r.Header.Get("X-Request-Id"))}
 		x.begin()
 		defer x.leave()
 		in := g.requests.enter()
@@ -121,7 +121,7 @@ func (x *walk) prepare() (v verdict.Verdict, param string) {
 	if !v.IsZero() {
 		return v, ""
 	}
-	if x.tenant, v = x.g.tenants.Authenticate(x.r.Header); !v.IsZero() {
+	if x.tenant, v = x.g.tenants.Authenticate(credentials(x.endpoint, x.r.Header)); !v.IsZero() {
 		return v, ""
 	}
 	x.rec.Scope = hex.EncodeToString(x.tenant.Scope[:])
@@ -137,6 +137,14 @@ func (x *walk) prepare() (v verdict.Verdict, param string) {
 	}()
 	if !v.IsZero() {
 		return v, ""
+	}
+	if x.endpoint == openai.Messages {
+		m, doc, v, param := x.messagesModel(body)
+		if !v.IsZero() {
+			return v, param
+		}
+		x.guarded = &guardedRequest{doc: doc, body: x.g.bodies.hold(&x.memory, held)}
+		return x.prepareGuarded(m)
 	}
 	if m, doc, refusal := x.guardedModel(x.endpoint, body); refusal != nil {
 		return refusal.Verdict(), refusal.Path
@@ -269,9 +277,8 @@ func (x *walk) recover() {
 const maxRequestID = 128
 
 // requestID takes a client's id if it is harmless in headers, logs and records, else mints one. One that holds the client's key is not.
-func requestID(h http.Header) string {
-	s := h.Get("X-Request-Id")
-	if key := tenant.Bearer(h); key != "" && strings.Contains(s, key) {
+func requestID(credentials http.Header, s string) string {
+	if key := tenant.Bearer(credentials); key != "" && strings.Contains(s, key) {
 		s = ""
 	}
 	ok := s != "" && len(s) <= maxRequestID && strings.IndexFunc(s, func(r rune) bool {

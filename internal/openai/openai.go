@@ -7,17 +7,22 @@
 // engine; what a model can do is decided by the fields table.
 package openai
 
-// Endpoint is one of the two ways to ask for a completion.
+// Endpoint is one of the ways to ask for a completion. Parse reads the first two; Messages is for workers that speak it themselves.
 type Endpoint uint8
 
 const (
 	Chat        Endpoint = iota // POST /v1/chat/completions
 	Completions                 // POST /v1/completions
+	Messages                    // POST /v1/messages, of Anthropic's API
+	NumEndpoints
 )
 
 func (e Endpoint) String() string {
-	if e == Completions {
+	switch e {
+	case Completions:
 		return "completions"
+	case Messages:
+		return "messages"
 	}
 	return "chat"
 }

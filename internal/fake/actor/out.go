@@ -17,6 +17,7 @@ type Out struct {
 	W      *Worker
 	Lie    *Lie
 	ID     string // of the reply, for lies that change it
+	Named  bool   // events have names, and the last is message_stop: Anthropic's dialect
 	Broken []byte // the engine's error event, for lies that need one
 
 	rw     http.ResponseWriter
@@ -242,7 +243,12 @@ func (o *Out) Event(data []byte, finish bool) {
 }
 
 func (o *Out) write(data []byte) {
-	o.buf = append(append(append(o.buf[:0], "data: "...), data...), "\n\n"...)
+	o.buf = o.buf[:0]
+	if _, kind, ok := bytes.Cut(data, []byte(`"type":"`)); ok && o.Named {
+		kind, _, _ = bytes.Cut(kind, []byte{'"'})
+		o.buf = append(append(append(o.buf, "event: "...), kind...), '\n')
+	}
+	o.buf = append(append(append(o.buf, "data: "...), data...), "\n\n"...)
 	o.raw(o.buf)
 }
 
@@ -259,6 +265,9 @@ func (o *Out) Done() {
 	o.Begin()
 	if o.over || o.Lie.Is(NoDone) {
 		return
+	}
+	if o.Named {
+		o.write([]byte(`{"type":"message_stop"}`))
 	}
 	o.raw([]byte("data: [DONE]\n\n"))
 	if o.Lie.Is(AfterDone) {

@@ -19,6 +19,7 @@ const (
 	Chat Endpoint = iota
 	Completions
 	Generate // SGLang's own
+	Messages // of Anthropic's API
 )
 
 // Request is a body as an engine understands it.
@@ -123,7 +124,11 @@ func (w *Worker) Understand(ep Endpoint, d *jsonedit.Doc) (*Request, error) {
 			q.MaxTokens = int(n)
 		}
 	}
-	if v := field("stop"); v.Said() {
+	stop := "stop"
+	if ep == Messages {
+		stop = "stop_sequences"
+	}
+	if v := field(stop); v.Said() {
 		if text, ok := v.Text(); ok {
 			q.Stop = []string{string(text)}
 		}
@@ -178,11 +183,14 @@ func (w *Worker) encode(q *Request) error {
 		return nil
 	}
 	switch p := d.Prompt(); {
-	case q.Endpoint == Chat:
+	case q.Endpoint == Chat || q.Endpoint == Messages:
 		if p.Shape != jsonedit.Messages {
 			return fmt.Errorf("Field required (messages)")
 		}
 		messages := chatOf(d)
+		if system := d.Get("system"); q.Endpoint == Messages && system.Said() {
+			messages = append([]Message{{Role: "system", Text: contentOf(system)}}, messages...)
+		}
 		for _, m := range messages {
 			h.WriteString(m.Role)
 			h.WriteByte(0)
@@ -240,22 +248,25 @@ func (q *Request) setText(text []byte, light bool, h *maphash.Hash) {
 func chatOf(d *jsonedit.Doc) (messages []Message) {
 	d.Get("messages").Each(func(_ []byte, m jsonedit.Value) bool {
 		role, _ := m.Get("role").Text()
-		msg := Message{Role: string(role)}
-		switch content := m.Get("content"); content.Kind() {
-		case jsonedit.String:
-			msg.Text, _ = content.Text()
-		case jsonedit.Array:
-			content.Each(func(_ []byte, part jsonedit.Value) bool {
-				if text, ok := part.Get("text").Text(); ok {
-					msg.Text = append(slices.Clip(msg.Text), text...)
-				}
-				return true
-			})
-		}
-		messages = append(messages, msg)
+		messages = append(messages, Message{Role: string(role), Text: contentOf(m.Get("content"))})
 		return true
 	})
 	return messages
+}
+
+func contentOf(content jsonedit.Value) (text []byte) {
+	switch content.Kind() {
+	case jsonedit.String:
+		text, _ = content.Text()
+	case jsonedit.Array:
+		content.Each(func(_ []byte, part jsonedit.Value) bool {
+			if more, ok := part.Get("text").Text(); ok {
+				text = append(slices.Clip(text), more...)
+			}
+			return true
+		})
+	}
+	return text
 }
 
 func ids(v jsonedit.Value) (out []int32) {

@@ -39,9 +39,7 @@ func (c *call) generate(cfg actor.Config, context []actor.Slot, owner actor.Owne
 	foreign, sent := 0, 0
 	if q.Stream {
 		c.out.Begin()
-		if q.Endpoint == actor.Chat {
-			c.roleChunk(o)
-		}
+		c.start(o)
 	}
 	done := false
 	for !done && len(o.ids) < q.MaxTokens {
@@ -109,9 +107,7 @@ func (c *call) light(cfg actor.Config) {
 	o := outcome{prompt: q.Prompt, finish: "length", stopped: "null"}
 	if q.Stream {
 		c.out.Begin()
-		if q.Endpoint == actor.Chat {
-			c.roleChunk(o)
-		}
+		c.start(o)
 	}
 	var text []byte
 	for i := range q.MaxTokens {
@@ -152,12 +148,14 @@ func (c *call) answer(o outcome) {
 	}
 	if c.q.Stream {
 		c.out.Begin()
-		if c.q.Endpoint == actor.Chat {
-			c.roleChunk(o)
-		}
+		c.start(o)
 		o.chunk = o.ids
 		c.textChunk(o, o.text, true)
 		c.end(o)
+		return
+	}
+	if c.q.Endpoint == actor.Messages {
+		c.message(o)
 		return
 	}
 	chat := c.q.Endpoint == actor.Chat
@@ -318,6 +316,10 @@ func (c *call) continuous() bool {
 
 // textChunk sends a piece of text, and with the last one the finish reason.
 func (c *call) textChunk(o outcome, text string, last bool) {
+	if c.q.Endpoint == actor.Messages {
+		c.messageText(text)
+		return
+	}
 	if last && c.lie.Is(actor.Empty) {
 		return
 	}
@@ -359,6 +361,10 @@ func (c *call) textChunk(o outcome, text string, last bool) {
 
 // end finishes a stream.
 func (c *call) end(o outcome) {
+	if c.q.Endpoint == actor.Messages {
+		c.messageEnd(o)
+		return
+	}
 	if c.q.Usage && !c.lie.Is(actor.CountMissing) {
 		b := c.head(nil, "chat.completion.chunk", "text_completion")
 		b = c.usage(append(b, `"choices":[],"usage":`...), o, true, false)
@@ -466,5 +472,5 @@ func spaced(message string) []byte {
 }
 
 func (c *call) refuse(status int, message, typ, param string) {
-	c.out.Whole(status, errorBody(message, typ, param, status))
+	c.out.Whole(status, c.errorBody(message, typ, param, status))
 }

@@ -69,6 +69,9 @@ func (w *Worker) serve(rw http.ResponseWriter, r *http.Request, ep actor.Endpoin
 	c.name(r.Header.Get("X-Request-Id"), cfg)
 	c.out.ID = c.id
 	c.out.Broken = spaced("Internal server error")
+	if ep == actor.Messages {
+		c.out.Named, c.out.Broken = true, messageError("internal_error", "Internal server error")
+	}
 	if !c.check(d, cfg) {
 		return
 	}
@@ -97,7 +100,7 @@ func (c *call) name(header string, cfg actor.Config) {
 		c.base = fmt.Sprintf("%04x%04x%08x", boots, c.w.Config().Leg, c.last)
 	}
 	c.id = "cmpl-" + c.base
-	if c.q.Endpoint == actor.Chat {
+	if c.q.Endpoint != actor.Completions {
 		c.id = "chatcmpl-" + c.base
 	}
 	if c.lie.Is(actor.OtherID) {
@@ -228,10 +231,10 @@ func (c *call) refuses() bool {
 		c.refuse(http.StatusServiceUnavailable, "The server is overloaded", "ServiceUnavailableError", "null")
 	case l.Is(actor.ErrorIn200):
 		if c.q.Stream {
-			c.out.Event(spaced("Internal server error"), false)
+			c.out.Event(c.out.Broken, false)
 			c.out.Done()
 		} else {
-			c.out.Whole(http.StatusOK, errorBody("Internal server error", "InternalServerError", "null", 500))
+			c.out.Whole(http.StatusOK, c.errorBody("Internal server error", "InternalServerError", "null", 500))
 		}
 	default:
 		return false

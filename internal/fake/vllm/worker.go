@@ -147,6 +147,9 @@ func (w *Worker) routes() {
 	w.mux = http.NewServeMux()
 	w.mux.HandleFunc("POST /v1/completions", func(rw http.ResponseWriter, r *http.Request) { w.serve(rw, r, actor.Completions) })
 	w.mux.HandleFunc("POST /v1/chat/completions", func(rw http.ResponseWriter, r *http.Request) { w.serve(rw, r, actor.Chat) })
+	if w.opt.Connector == None {
+		w.mux.HandleFunc("POST /v1/messages", func(rw http.ResponseWriter, r *http.Request) { w.serve(rw, r, actor.Messages) })
+	}
 	w.mux.HandleFunc("POST /tokenize", w.tokenize)
 	w.mux.HandleFunc("GET /v1/models", w.facts(w.models))
 	w.mux.HandleFunc("GET /metrics", w.facts(w.metrics))

@@ -53,7 +53,11 @@ func (r *Run) askDecode(call *Call) {
 	// An answer that does not say what it is, is read as what was asked for.
 	if r.plan.Stream && (kind == "text/event-stream" || resp.Header.Get("Content-Type") == "") {
 		r.tell(legs.LegStatus{Leg: legs.Decode, Status: resp.StatusCode}, nil)
-		if err := r.readStream(resp.Body); err != nil {
+		read := r.readStream
+		if r.plan.Messages {
+			read = r.readMessage
+		}
+		if err := read(resp.Body); err != nil {
 			lose(err)
 		}
 		return
@@ -65,6 +69,10 @@ func (r *Run) askDecode(call *Call) {
 	}
 	r.tell(legs.LegStatus{Leg: legs.Decode, Status: resp.StatusCode}, nil)
 	r.kept()
+	if r.plan.Messages {
+		r.hearMessage(body)
+		return
+	}
 	r.hearWhole(body)
 }
 
@@ -181,21 +189,8 @@ func (r *Run) readStream(body io.Reader) error {
 		if first && err == nil {
 			r.kept()
 		}
-		switch {
-		case errors.Is(err, io.EOF):
-			// The stream ended between two events, without its mark.
-			r.sayEnd(&s)
-			r.broke(nil, "decode's stream ended without its end mark")
-			r.tell(legs.LegEnd{Leg: legs.Decode}, nil)
-			return nil
-		case errors.Is(err, sse.ErrTooLong), errors.Is(err, sse.ErrEncoding):
-			r.broke(nil, "decode's stream cannot be read: an event is too long, or not UTF-8")
-			r.tell(legs.LegEnd{Leg: legs.Decode}, nil)
-			return nil
-		case errors.Is(err, sse.ErrTruncated):
-			return io.ErrUnexpectedEOF
-		case err != nil:
-			return err
+		if err != nil {
+			return r.streamEnds(err, func() { r.sayEnd(&s) })
 		}
 		if bytes.Equal(e.Data, []byte(sse.Done)) {
 			r.sayEnd(&s)
@@ -206,6 +201,24 @@ func (r *Run) readStream(body io.Reader) error {
 			r.hearChunk(&s, &like, e.Data)
 		}
 	}
+}
+
+// streamEnds says how a stream ended that did not end with its mark. The error is of the connection.
+func (r *Run) streamEnds(err error, sayEnd func()) error {
+	switch {
+	case errors.Is(err, io.EOF):
+		// Between two events.
+		sayEnd()
+		r.broke(nil, "decode's stream ended without its end mark")
+	case errors.Is(err, sse.ErrTooLong), errors.Is(err, sse.ErrEncoding):
+		r.broke(nil, "decode's stream cannot be read: an event is too long, or not UTF-8")
+	case errors.Is(err, sse.ErrTruncated):
+		return io.ErrUnexpectedEOF
+	default:
+		return err
+	}
+	r.tell(legs.LegEnd{Leg: legs.Decode}, nil)
+	return nil
 }
 
 // finish says that the reply has ended, and reads what follows the end mark, so that the connection can be used again. There should be

@@ -79,6 +79,7 @@ func (s *sender) Close() error { return nil }
 type Plan struct {
 	Row      legs.Engine
 	ID       string   // of the request at the engines: their answers may not be to another
+	Messages bool     // decode's reply is a message of Anthropic's API, or its events
 	Stream   bool     // decode's reply is a stream
 	Usage    bool     // the client asked for usage at the end of a stream
 	Every    bool     // the client asked for usage in every chunk
