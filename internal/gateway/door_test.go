@@ -27,7 +27,7 @@ import (
 
 // The legs of foreign attempts run on goroutines that wait for the next one.
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/sluicekv/sluice/internal/gateway/upstream/web.serve"))
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/sluicekv/sluice/internal/gateway/upstream/web.await"))
 }
 
 // encoder is the built-in model's: a token a byte.

@@ -24,14 +24,16 @@ func start(f func()) {
 }
 
 func serve(f func()) {
-	for {
+	for ; f != nil; f = await() {
 		f()
-		f = nil // it holds a request
-		if crew.idle.Add(1) > idleLegs {
-			crew.idle.Add(-1)
-			return
-		}
-		f = <-crew.work
-		crew.idle.Add(-1)
 	}
+}
+
+// await returns what is to be run next, or nil where enough goroutines wait already.
+func await() func() {
+	defer crew.idle.Add(-1)
+	if crew.idle.Add(1) > idleLegs {
+		return nil
+	}
+	return <-crew.work
 }
