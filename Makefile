@@ -58,12 +58,17 @@ e2e-check-vllm: build ## sluice check against a real vLLM CPU worker (downloads 
 SHARED ?= ../shared
 VLLM_ENV ?= .cache/check-vllm
 VLLM_CLIENTS ?= .cache/e2e-clients
-E2E_VLLM := $(GO) run ./bench/e2e/vllm -env $(VLLM_ENV) -clients $(VLLM_CLIENTS) -shared $(SHARED)
+E2E_VLLM_RUN ?= .cache/e2e-vllm
+E2E_VLLM := $(GO) run ./bench/e2e/vllm -env $(VLLM_ENV) -clients $(VLLM_CLIENTS) -run $(E2E_VLLM_RUN) -shared $(SHARED)
 .PHONY: e2e-vllm
-e2e-vllm: ## A real vLLM pair over NIXL behind sluice gateway: misuse, 5,000 honest requests, load clients (4 GB of disk, 5 of memory, 30 minutes; needs SHARED=../shared)
+e2e-vllm: ## A real vLLM pair over NIXL behind sluice gateway: misuse, odd bodies, slow decodes, 6,500 honest requests, load clients (4 GB of disk, 5 of memory, 35 minutes; needs SHARED=../shared)
 	bench/e2e/vllm/install.sh $(VLLM_ENV) $(VLLM_CLIENTS)
-	rm -f .cache/e2e-vllm/results.json
-	trap '$(E2E_VLLM) down' EXIT; $(E2E_VLLM) -cache=false up misuse odd late down && $(E2E_VLLM) up misuse traffic clients && $(E2E_VLLM) -write report
+	rm -f $(E2E_VLLM_RUN)/results.json
+	trap '$(E2E_VLLM) down' EXIT; ok=true; \
+	$(E2E_VLLM) -cache=false up misuse odd late down || ok=false; \
+	$(E2E_VLLM) up misuse traffic clients || ok=false; \
+	$(E2E_VLLM) -first-token -requests 1500 traffic || ok=false; \
+	$(E2E_VLLM) -write report && $$ok
 
 .PHONY: e2e-clients
 e2e-clients: ## vllm bench serve, guidellm and aiperf, unmodified, against sluice gateway in front of the pair of make e2e-vllm (10 minutes)

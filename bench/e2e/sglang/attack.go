@@ -20,13 +20,20 @@ type way struct {
 	code        string // of the error; "" where the bytes pass
 	incidents   []string
 	asked       bool // the legs are asked
-	share       int  // of -trials: one in so many
+	share       int  // of -trials and -controls: one in so many
+	keys        string
+	canaries    int // right ones that an ejected pair needs
 }
 
 var ways = []way{
-	{"known", "the pool is read from the worker", 0, "enforce", http.StatusBadRequest, "context_length_exceeded", nil, false, 1},
-	{"pinned", "admission is told a pool of 8192", decodePool, "enforce", http.StatusBadGateway, "legs_disagree", []string{"prompt-agree (enforce)"}, true, 1},
-	{"observe", "guards only observe", 0, "observe", http.StatusOK, "", []string{"admission (observe)", "prompt-agree (observe)"}, true, 5},
+	{name: "known", title: "the pool is read from the worker", mode: "enforce", status: http.StatusBadRequest, code: "context_length_exceeded", share: 1},
+	{
+		name: "pinned", title: "admission is told a pool of 8192", pinned: decodePool, mode: "enforce", status: http.StatusBadGateway, code: "legs_disagree",
+		incidents: []string{"prompt-agree (enforce)"}, asked: true, share: 1,
+		// The only pair may be ejected here, and comes back when it has proved itself.
+		keys: "    max_ejected: 1\n    rest_for: 1s\n    canaries: 2\n", canaries: 2,
+	},
+	{name: "observe", title: "guards only observe", mode: "observe", status: http.StatusOK, incidents: []string{"admission (observe)", "prompt-agree (observe)"}, asked: true, share: 5},
 }
 
 // sizes of B's prompts, in bytes, which is tokens here: over prefill's pool, under decode's.
@@ -51,6 +58,7 @@ type found struct {
 	Longest                    int // characters in a row, of the control
 	Statuses                   map[string]int
 	Incidents                  map[string]int
+	Canaries                   map[string]int `json:",omitempty"` // by what came of them
 	Detail                     string
 	Faults                     []string `json:",omitempty"`
 }
@@ -80,10 +88,11 @@ func (b *bed) attack(ctx context.Context, w way) error {
 	began := time.Now()
 	rng := rand.New(rand.NewPCG(b.seed, uint64(len(w.name))))
 	f := &found{When: began.Format(time.DateOnly), Release: "0.5.19", Command: "go run ./bench/e2e/sglang " + w.name, Title: w.title}
+	f.Controls = max(b.controls/w.share, len(apis))
 	if err := b.control(ctx, rng, f); err != nil {
 		return err
 	}
-	g, err := b.open(ctx, w.pinned, w.mode)
+	g, err := b.open(ctx, w.pinned, w.mode, w.keys)
 	if err != nil {
 		return err
 	}
@@ -103,6 +112,12 @@ func (b *bed) attack(ctx context.Context, w way) error {
 	if len(f.Incidents) != len(w.incidents) {
 		f.fault("incidents of other guards: %v", f.Incidents)
 	}
+	if w.canaries > 0 {
+		f.Canaries = g.canaries(ctx)
+		if f.Canaries["passed"] != w.canaries*f.Trials || f.Canaries["failed"] > 0 {
+			f.fault("canaries %v, want %d right ones after each of %d ejections", f.Canaries, w.canaries, f.Trials)
+		}
+	}
 	f.Detail, f.Memory, f.Took = g.newest(ctx), b.memory(), time.Since(began)
 	b.keep(w.name+".json", f)
 	fmt.Printf("control: foreign text in %d of %d; through the gateway: in %d of %d, answered right %d, prompts that fit served right %d, incidents %v\n",
@@ -119,7 +134,6 @@ func (f *found) err() error {
 
 // control is the attack without a gateway: where it finds nothing, nothing is shown by what follows.
 func (b *bed) control(ctx context.Context, rng *rand.Rand, f *found) error {
-	f.Controls = b.controls
 	for i := range f.Controls {
 		a := apis[i%len(apis)]
 		d := newDonor(rng, donorSize)
@@ -199,6 +213,11 @@ func (b *bed) trial(ctx context.Context, g *gateway, w way, f *found, rng *rand.
 	after, err := b.requests(ctx)
 	if err != nil {
 		return err
+	}
+	if w.canaries > 0 {
+		if err := g.ready(ctx); err != nil {
+			return fmt.Errorf("trial %d: the pair did not prove itself: %w", i, err)
+		}
 	}
 	f.count(got, got.body)
 	text := b.codes.foreign(got.raw())

@@ -25,8 +25,9 @@ type gateway struct {
 // tenants of the gateway: A's text must never reach B.
 const tenantA, tenantB = "key-of-tenant-a", "key-of-tenant-b"
 
-// open starts the gateway. pinned is what the configuration states of prefill's pool; 0: it is read from the worker.
-func (b *bed) open(ctx context.Context, pinned int, mode string) (*gateway, error) {
+// open starts the gateway. pinned is what the configuration states of prefill's pool; 0: it is read from the worker. keys are more lines of
+// the model.
+func (b *bed) open(ctx context.Context, pinned int, mode, keys string) (*gateway, error) {
 	binary := b.path("sluice")
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", binary, "./cmd/sluice")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -37,13 +38,13 @@ func (b *bed) open(ctx context.Context, pinned int, mode string) (*gateway, erro
 	if pinned > 0 {
 		pool = fmt.Sprintf(", pool_tokens: %d", pinned)
 	}
-	config := fmt.Sprintf("mode: %s\nmodels:\n  - name: recall\n    engine: sglang\n    workers:\n      - {role: prefill, url: %q, bootstrap_port: %d%s}\n      - {role: decode, url: %q}\n",
-		mode, b.url(0), b.bootstrap(), pool, b.url(1))
-	keys := ""
+	config := fmt.Sprintf("mode: %s\nmodels:\n  - name: recall\n    engine: sglang\n%s    workers:\n      - {role: prefill, url: %q, bootstrap_port: %d%s}\n      - {role: decode, url: %q}\n",
+		mode, keys, b.url(0), b.bootstrap(), pool, b.url(1))
+	clients := ""
 	for id, key := range map[string]string{"a": tenantA, "b": tenantB} {
-		keys += fmt.Sprintf("%s %x\n", id, sha256.Sum256([]byte(key)))
+		clients += fmt.Sprintf("%s %x\n", id, sha256.Sum256([]byte(key)))
 	}
-	for name, text := range map[string]string{"fleet.yaml": config, "keys": keys} {
+	for name, text := range map[string]string{"fleet.yaml": config, "keys": clients} {
 		if err := os.WriteFile(b.path(name), []byte(text), 0o600); err != nil {
 			return nil, err
 		}
@@ -59,13 +60,21 @@ func (b *bed) open(ctx context.Context, pinned int, mode string) (*gateway, erro
 	if err := g.cmd.Start(); err != nil {
 		return nil, err
 	}
+	if err := g.ready(ctx); err != nil {
+		g.close()
+		return nil, err
+	}
+	return g, nil
+}
+
+// ready waits until a pair can serve.
+func (g *gateway) ready(ctx context.Context) error {
 	for end := time.Now().Add(time.Minute); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(100 * time.Millisecond) {
 		if g.admin(ctx, "/readyz").status == http.StatusOK {
-			return g, nil
+			return nil
 		}
 	}
-	g.close()
-	return nil, fmt.Errorf("the gateway is not ready; see %s", filepath.Join(b.dir, "gateway.log"))
+	return fmt.Errorf("the gateway is not ready; see %s", filepath.Join(g.bed.dir, "gateway.log"))
 }
 
 func (g *gateway) close() {
@@ -94,6 +103,18 @@ func (g *gateway) incidents(ctx context.Context) map[string]int {
 		}
 		n, _ := strconv.ParseFloat(m[2], 64)
 		out[labels["guard"]+" ("+labels["mode"]+")"] += int(n)
+	}
+	return out
+}
+
+// canaries that the gateway sent to ejected pairs, by what came of them.
+func (g *gateway) canaries(ctx context.Context) map[string]int {
+	page := string(g.admin(ctx, "/metrics").body)
+	out := map[string]int{}
+	for _, result := range []string{"passed", "failed"} {
+		if n := int(metric(page, "sluice_canaries_total", `result="`+result+`"`)); n > 0 {
+			out[result] = n
+		}
 	}
 	return out
 }

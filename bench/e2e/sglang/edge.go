@@ -31,7 +31,7 @@ func (b *bed) edge(ctx context.Context) error {
 	}
 	began := time.Now()
 	e := &edges{found: found{When: began.Format(time.DateOnly), Release: "0.5.19", Command: "go run ./bench/e2e/sglang edge"}}
-	g, err := b.open(ctx, 0, "enforce")
+	g, err := b.open(ctx, 0, "enforce", "")
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,8 @@
 //	report    print what the steps found, and with -write put it into docs/e2e.md
 //	all       all of them
 //
-// A step starts the pair that it needs and leaves it running for the next. Needs the environment of env/install.sh.
+// A step starts the pair that it needs and leaves it running for the next. One that fails is noted, and the next is run. Needs the environment
+// of env/install.sh.
 package main
 
 import (
@@ -38,15 +39,17 @@ type bed struct {
 	seed        uint64
 	write       bool
 	codes       judge // of all tenants of this run
+	began       time.Time
+	failed      []string // steps, and why
 }
 
 func main() {
-	b := &bed{}
+	b := &bed{began: time.Now()}
 	flag.StringVar(&b.env, "env", ".cache/e2e-sglang", "`dir` with the engines (see env/install.sh)")
 	flag.StringVar(&b.dir, "run", "", "`dir` for the model, logs and results; default: run in the directory of -env")
 	flag.IntVar(&b.ports, "port", 18520, "first of six ports on the loopback interface")
 	flag.IntVar(&b.trials, "trials", 40, "known, pinned: attacks through the gateway")
-	flag.IntVar(&b.controls, "controls", 4, "known, pinned, observe: attacks straight at the legs, which must succeed")
+	flag.IntVar(&b.controls, "controls", 15, "known, pinned, observe: attacks straight at the legs, which must succeed")
 	flag.IntVar(&b.honest, "requests", 400, "honest: how many")
 	flag.Uint64Var(&b.seed, "seed", uint64(time.Now().UnixNano()), "of texts and codes")
 	flag.BoolVar(&b.write, "write", false, "report: put the results into docs/e2e.md")
@@ -64,13 +67,16 @@ func main() {
 		"honest":  b.mix, "edge": b.edge, "refusal": b.refusal, "down": b.down, "report": b.report,
 	}
 	names := flag.Args()
-	if len(names) == 1 && names[0] == "all" {
+	all := len(names) == 1 && names[0] == "all"
+	if all {
 		names = []string{"known", "pinned", "observe", "honest", "edge", "refusal", "down", "report"}
+		b.forget()
 	}
 	if len(names) == 0 {
 		flag.Usage()
 		os.Exit(2)
 	}
+	failed := false
 	for _, n := range names {
 		step, ok := steps[n]
 		if !ok {
@@ -79,13 +85,22 @@ func main() {
 		}
 		began := time.Now()
 		fmt.Printf("== %s\n", n)
-		if err := step(ctx); err != nil {
-			fmt.Fprintf(os.Stderr, "%s: FAILED: %v\n", n, err)
-			if len(names) > 1 {
-				_ = b.down(context.WithoutCancel(ctx))
-			}
-			os.Exit(1)
+		err := step(ctx)
+		if err == nil {
+			fmt.Printf("== %s: done in %v\n", n, time.Since(began).Round(time.Second))
+			continue
 		}
-		fmt.Printf("== %s: done in %v\n", n, time.Since(began).Round(time.Second))
+		failed = true
+		b.failed = append(b.failed, fmt.Sprintf("%s: %.400v", n, err))
+		fmt.Fprintf(os.Stderr, "== %s: FAILED after %v: %v\n", n, time.Since(began).Round(time.Second), err)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	if failed {
+		if all {
+			_ = b.down(context.WithoutCancel(ctx))
+		}
+		os.Exit(1)
 	}
 }

@@ -109,7 +109,7 @@ func (b *bed) mix(ctx context.Context) error {
 	}
 	began := time.Now()
 	m := &mixed{found: found{When: began.Format(time.DateOnly), Release: "0.5.19", Command: "go run ./bench/e2e/sglang honest"}, Kinds: map[string][2]int{}}
-	g, err := b.open(ctx, 0, "enforce")
+	g, err := b.open(ctx, 0, "enforce", "")
 	if err != nil {
 		return err
 	}

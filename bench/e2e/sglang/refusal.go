@@ -34,7 +34,7 @@ func (b *bed) refusal(ctx context.Context) error {
 	f := &refused{found: found{When: began.Format(time.DateOnly), Release: release, Command: "go run ./bench/e2e/sglang refusal", Controls: len(apis)}}
 	rng := rand.New(rand.NewPCG(b.seed, 20))
 	// Admission is told a larger pool: what it knows is refused before any leg is asked.
-	g, err := b.open(ctx, decodePool, "enforce")
+	g, err := b.open(ctx, decodePool, "enforce", "")
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"sort"
 	"strings"
 	"time"
@@ -21,6 +22,16 @@ func (b *bed) keep(name string, v any) {
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "the result cannot be kept:", err)
+	}
+}
+
+// forget removes what runs before have left.
+func (b *bed) forget() {
+	found, _ := filepath.Glob(b.path("results", "*.json"))
+	for _, f := range found {
+		if filepath.Base(f) != "pair.json" {
+			_ = os.Remove(f)
+		}
 	}
 }
 
@@ -48,7 +59,10 @@ func load[T any](b *bed, step string) (v T, ok bool) {
 const begin, end = "<!-- e2e-sglang: begin -->\n", "<!-- e2e-sglang: end -->"
 
 func (b *bed) report(context.Context) error {
-	text := b.results()
+	text := fmt.Sprintf("Run from %s to %s (UTC).\n\n", b.began.UTC().Format("2006-01-02 15:04"), time.Now().UTC().Format("15:04")) + b.results()
+	for _, f := range b.failed {
+		text += fmt.Sprintf("\n**Failed**: %s\n", strings.Join(strings.Fields(f), " "))
+	}
 	fmt.Print(text)
 	if !b.write {
 		return nil
@@ -108,6 +122,9 @@ func (b *bed) results() string {
 		abouts = append(abouts, f.about()+faults(f))
 		if f.Detail != "" && w.code != "" {
 			abouts = append(abouts, "an incident says: "+f.Detail)
+		}
+		if len(f.Canaries) > 0 {
+			abouts = append(abouts, fmt.Sprintf("each incident ejected the pair; canaries on it afterwards: %s", counts(f.Canaries)))
 		}
 	}
 	list(&o, abouts)

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -88,6 +89,16 @@ func (g *gateway) close() {
 // counters are the sums of the gateway's counters of one name, by their labels.
 func (g *gateway) counters(ctx context.Context, name string) (map[string]float64, error) {
 	return counters(ctx, "http://"+g.bed.admin+"/metrics", name)
+}
+
+// newest is what the newest incident says, "" if there is none.
+func (g *gateway) newest(ctx context.Context) string {
+	var list struct{ Incidents []struct{ Detail string } }
+	_, body, err := send(ctx, http.MethodGet, "http://"+g.bed.admin+"/admin/incidents", nil, nil)
+	if err != nil || json.Unmarshal(body, &list) != nil || len(list.Incidents) == 0 {
+		return ""
+	}
+	return list.Incidents[0].Detail
 }
 
 func counters(ctx context.Context, url, name string) (map[string]float64, error) {

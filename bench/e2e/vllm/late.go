@@ -14,49 +14,56 @@ import (
 // lease of the engines' handles, which is their default, and what it takes until prefill has seen that it is over.
 const lease, seen = 30 * time.Second, 5 * time.Second
 
-// late lets decode stand still between prefill's answer and its own reading, for longer than prefill keeps the pages, while prefill
-// serves others: at the engines, where the reply must then be the others' text, and through the gateway, where it must not be a reply.
+// late lets decode be slower than prefill's lease: at the engines, where the control must show the fault or nothing is shown, and through
+// the gateway, where there must be no reply, and an incident of the guard whose turn it is.
 func (b *bed) late(ctx context.Context) error {
+	// What compiles at its first use stands still by itself.
+	if err := b.warm(ctx); err != nil {
+		return err
+	}
 	rng := rand.New(rand.NewPCG(b.traffic.seed, 9))
 	own, other, foreign := theirs(rng)
 	handle, err := b.handle(ctx, own)
 	if err != nil {
 		return err
 	}
-	body := lateBody(own, `,"kv_transfer_params":`+handle)
-	straight, err := b.stand(ctx, b.decode.url(), body, other)
+	straight, err := b.stand(ctx, shape{}, b.decode.url(), own, `,"kv_transfer_params":`+handle, other)
 	if err != nil {
 		return err
 	}
-	fmt.Printf("at the engines: %d, the others' text: %v\n", straight.status, strings.Contains(straight.text, foreign))
+	fmt.Printf("control, at the engines: %d, shown: %v\n", straight.status, strings.Contains(straight.text, foreign))
 	if straight.status != http.StatusOK || !strings.Contains(straight.text, foreign) {
-		return fmt.Errorf("the control saw no foreign text (%d %q): nothing is shown", straight.status, straight.text)
+		return fmt.Errorf("the control did not show the fault (%d %q): nothing is shown", straight.status, straight.text)
 	}
-	l := lateRead{Straight: straight.status, Foreign: true}
+	l := lateRead{}
 	for _, way := range []struct {
 		guard, all, model string
-		to                *lateOutcome
+		shape             shape
 	}{
-		{"prefill-handle", "", "", &l.Asked},
+		{"prefill-handle", "", "", shape{}},
+		{"prefill-handle", "", "", shape{chat: true, stream: true}},
 		// As if prefill could not be asked: what is left is that the legs see different first tokens.
-		{"first-token", "guards: {first-token: enforce}\n", "    hold: {lease: 1h}\n", &l.First},
+		{"first-token", "guards: {first-token: enforce}\n", "    hold: {lease: 1h}\n", shape{}},
+		{"first-token", "guards: {first-token: enforce}\n", "    hold: {lease: 1h}\n", shape{chat: true, stream: true}},
 	} {
 		own, other, foreign = theirs(rng)
-		if *way.to, err = b.lateThrough(ctx, own, other, foreign, way.guard, way.all, way.model); err != nil {
+		o, err := b.lateThrough(ctx, way.shape, own, other, foreign, way.guard, way.all, way.model)
+		if err != nil {
 			return err
 		}
+		l.Ways = append(l.Ways, o)
 	}
 	return b.note(func(r *results, date string) { l.Date, r.Late = date, &l })
 }
 
 // lateThrough does it behind a gateway that is set up so that one guard has to speak.
-func (b *bed) lateThrough(ctx context.Context, own, other, foreign, guard, all, model string) (o lateOutcome, err error) {
+func (b *bed) lateThrough(ctx context.Context, s shape, own, other, foreign, guard, all, model string) (o lateOutcome, err error) {
 	g, err := b.openWith(ctx, all, model)
 	if err != nil {
 		return o, err
 	}
 	defer g.close()
-	r, err := b.stand(ctx, g.url(), lateBody(own, ""), other)
+	r, err := b.stand(ctx, s, g.url(), own, "", other)
 	if err != nil {
 		return o, err
 	}
@@ -64,17 +71,51 @@ func (b *bed) lateThrough(ctx context.Context, own, other, foreign, guard, all, 
 	if err != nil {
 		return o, err
 	}
-	fmt.Printf("through the gateway, guard %s: %d %s\nincidents:\n%s\n", guard, r.status, r.raw, lines(incidents))
-	o = lateOutcome{r.status, strings.Contains(string(r.raw), foreign), strings.Contains(lines(incidents), `guard="`+guard+`"`)}
+	o = lateOutcome{guard, s.String(), r.status, strings.Contains(string(r.raw), foreign), strings.Contains(lines(incidents), `guard="`+guard+`"`), total(incidents), g.newest(ctx)}
+	fmt.Printf("through the gateway, %s, guard %s: %d %s\nincidents:\n%s\n%s\n", o.Asked, guard, r.status, r.raw, lines(incidents), o.Detail)
 	switch {
 	case r.status == http.StatusOK || o.Foreign:
-		return o, fmt.Errorf("a late read passed: %d %s", r.status, r.raw)
+		return o, fmt.Errorf("what decode read too late passed: %d %s", r.status, r.raw)
 	case !o.Incident:
 		return o, fmt.Errorf("it was no incident of the guard %s", guard)
 	case !alive(ctx, b.decode):
 		return o, fmt.Errorf("decode does not compute any more")
 	}
 	return o, nil
+}
+
+// shape is one of the ways to ask.
+type shape struct{ chat, stream bool }
+
+func (s shape) String() string {
+	out := "completions"
+	if s.chat {
+		out = "chat"
+	}
+	if s.stream {
+		out += ", stream"
+	}
+	return out
+}
+
+func (s shape) path() string {
+	if s.chat {
+		return "/v1/chat/completions"
+	}
+	return "/v1/completions"
+}
+
+// body asks for fourteen tokens after a prompt, with more fields.
+func (s shape) body(prompt, more string) []byte {
+	quoted, _ := json.Marshal(prompt)
+	field := `"prompt":` + string(quoted)
+	if s.chat {
+		field = `"messages":[{"role":"user","content":` + string(quoted) + `}]`
+	}
+	if s.stream {
+		more += `,"stream":true`
+	}
+	return []byte(`{"model":"recall",` + field + `,"max_tokens":14,"temperature":0` + more + `}`)
 }
 
 // theirs are two prompts of one length that ask the same; each holds a code of its own.
@@ -89,14 +130,8 @@ func theirs(rng *rand.Rand) (own, other, foreign string) {
 	return head + text + tail + "\n" + ask, head + strings.Replace(text, code, foreign, 1) + tail + "\n" + ask, foreign
 }
 
-func lateBody(prompt, more string) string {
-	quoted, _ := json.Marshal(prompt)
-	return `{"model":"recall","prompt":` + string(quoted) + `,"max_tokens":14,"temperature":0` + more + `}`
-}
-
-// stand asks while decode stands still, keeps it so until the lease is over and all of prefill's blocks were used again, and returns
-// what it says then.
-func (b *bed) stand(ctx context.Context, url, body, other string) (r reply, err error) {
+// stand asks while decode stands still, and keeps it so for longer than the lease, while prefill serves others.
+func (b *bed) stand(ctx context.Context, s shape, url, own, more, other string) (r reply, err error) {
 	pid := b.pid(b.decode)
 	if pid == 0 {
 		return r, fmt.Errorf("decode does not run here")
@@ -117,7 +152,7 @@ func (b *bed) stand(ctx context.Context, url, body, other string) (r reply, err 
 		c, cancel := context.WithTimeout(ctx, 3*time.Minute)
 		defer cancel()
 		var err error
-		r, err = put(c, url+"/v1/completions", []byte(body), nil, 0)
+		r, err = put(c, url+s.path(), s.body(own, more), nil, 0)
 		done <- err
 	}()
 	select {
@@ -128,9 +163,8 @@ func (b *bed) stand(ctx context.Context, url, body, other string) (r reply, err 
 		return r, ctx.Err()
 	}
 	for i := range 2 * blocks * block / len(other) {
-		// Each in a cache of its own: blocks that are kept for a prefix are not used again.
-		more := fmt.Sprintf(`,"cache_salt":"%d %d"`, time.Now().UnixNano(), i)
-		if s, answer, err := send(ctx, http.MethodPost, b.prefill.url()+"/v1/completions", []byte(lateBody(other, more)), nil); err != nil || s != http.StatusOK {
+		salt := fmt.Sprintf(`,"cache_salt":"%d %d"`, time.Now().UnixNano(), i)
+		if s, answer, err := send(ctx, http.MethodPost, b.prefill.url()+s.path(), shape{chat: s.chat}.body(other, salt), nil); err != nil || s != http.StatusOK {
 			return r, fmt.Errorf("prefill: %d %w %s", s, err, answer)
 		}
 	}

@@ -6,13 +6,14 @@
 //	up       start the pair, and wait until it serves
 //	misuse   the driver of the shared material at the engines, then at the gateway; recorded bodies; control fields in bodies
 //	odd      whatever else clients may send, right or wrong: every body is answered, and both engines compute on
-//	late     decode stands still for longer than prefill keeps the pages, at the engines and behind the gateway
+//	late     a decode that is slower than prefill's lease, at the engines and behind the gateway
 //	traffic  honest requests, each reply compared with the one right text; no incident may come of them
 //	clients  public load clients, unmodified, against the gateway
 //	down     stop the pair
 //	report   print what the steps found, and with -write put it into docs/e2e.md
 //
-// Steps can be run one by one: the pair stays up between them. Needs the environment of install.sh.
+// Steps can be run one by one: the pair stays up between them. One that fails is noted and the next is run, unless the pair is not up. Needs
+// the environment of install.sh.
 package main
 
 import (
@@ -48,7 +49,7 @@ func main() {
 	flag.BoolVar(&b.first, "first-token", false, "traffic, clients: with the guard first-token, enforced")
 	flag.BoolVar(&b.write, "write", false, "report: put the results into docs/e2e.md")
 	flag.IntVar(&b.traffic.requests, "requests", 5000, "traffic: how many")
-	flag.IntVar(&b.traffic.crowd, "crowd", 48, "traffic: how many at once")
+	flag.IntVar(&b.traffic.crowd, "crowd", 64, "traffic: how many at once")
 	flag.DurationVar(&b.traffic.most, "for", 0, "traffic: stop asking after so long; 0 is never")
 	flag.Uint64Var(&b.traffic.seed, "seed", uint64(time.Now().Unix()), "traffic: of the prompts")
 	b.prefill = engine{name: "prefill", role: "kv_producer", side: 15800}
@@ -65,6 +66,7 @@ func main() {
 		flag.Usage()
 		os.Exit(2)
 	}
+	failed := false
 	for _, name := range flag.Args() {
 		step := steps[name]
 		if step == nil {
@@ -73,16 +75,22 @@ func main() {
 		}
 		began := time.Now()
 		fmt.Printf("== %s\n", name)
-		if err := b.prepare(); err == nil {
+		err := b.prepare()
+		if err == nil {
 			err = step(ctx)
-			if err == nil {
-				fmt.Printf("== %s: done after %s\n", name, time.Since(began).Round(time.Second))
-				continue
-			}
-			fmt.Fprintf(os.Stderr, "vllm: %s: %v\n", name, err)
-		} else {
-			fmt.Fprintf(os.Stderr, "vllm: %v\n", err)
 		}
+		if err == nil {
+			fmt.Printf("== %s: done after %s\n", name, time.Since(began).Round(time.Second))
+			continue
+		}
+		failed = true
+		fmt.Fprintf(os.Stderr, "== %s: FAILED after %s: %v\n", name, time.Since(began).Round(time.Second), err)
+		_ = b.note(func(r *results, _ string) { r.Faults = append(r.Faults, fmt.Sprintf("%s: %.400v", name, err)) })
+		if name == "up" || ctx.Err() != nil {
+			break
+		}
+	}
+	if failed {
 		os.Exit(1)
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -32,14 +33,23 @@ var bare = []string{
 	`"messages":[{"role":"assistant","content":"a","tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{"}}]},{"role":"user","content":"b"}]`, `"messages":"x"`, `"messages":[{"role":"user","content":"a","name":"n"},{"role":"user","content":"b"}]`,
 }
 
-// oddities sends what clients may send, right or wrong: each is answered, and both engines compute on.
+// oddities sends what clients may send, right or wrong: each is answered, and both engines compute on. What a body may be answered with is
+// not judged, but that no guard objects to what an honest pair did.
 func (b *bed) oddities(ctx context.Context) error {
+	if err := b.warm(ctx); err != nil {
+		return err
+	}
 	g, err := b.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer g.close()
-	statuses, n := map[int]int{}, 0
+	began := time.Now()
+	o := oddRead{Statuses: map[int]int{}, Failed: map[string]int{}}
+	tooLate, err := b.tooLate(ctx)
+	if err != nil {
+		return err
+	}
 	one := func(path, body string) error {
 		c, cancel := context.WithTimeout(ctx, 2*time.Minute)
 		defer cancel()
@@ -47,11 +57,26 @@ func (b *bed) oddities(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("%.200s: %w", body, err)
 		}
+		o.Bodies++
+		o.Statuses[s]++
 		if s >= 500 {
-			fmt.Printf("%d %.160s\n    %.300s\n", s, body, answer)
+			now, err := b.tooLate(ctx)
+			if err != nil {
+				return err
+			}
+			var e struct {
+				Error struct{ Code, Message string }
+			}
+			_ = json.Unmarshal(answer, &e)
+			what := fmt.Sprintf("%d %s", s, e.Error.Code)
+			if now > tooLate {
+				o.Lapsed++
+				what += ", after prefill's lease"
+			}
+			tooLate = now
+			o.Failed[what]++
+			fmt.Printf("%s: %.160s\n    %.300s\n", what, body, answer)
 		}
-		n++
-		statuses[s]++
 		for _, e := range b.engines() {
 			if !healthy(ctx, e) {
 				return fmt.Errorf("%s is not well after %.300s", e.name, body)
@@ -61,33 +86,53 @@ func (b *bed) oddities(ctx context.Context) error {
 	}
 	for _, stream := range []string{"", `,"stream":true`} {
 		for _, more := range odd {
-			for path, prompt := range map[string]string{"/v1/completions": `"prompt":"abcdefgh abc"`, "/v1/chat/completions": `"messages":[{"role":"user","content":"abcdefgh abc"}]`} {
-				if err := one(path, `{"model":"recall",`+prompt+`,"max_tokens":6,`+more+stream+`}`); err != nil {
+			for _, s := range []shape{{}, {chat: true}} {
+				prompt := `"prompt":"abcdefgh abc"`
+				if s.chat {
+					prompt = `"messages":[{"role":"user","content":"abcdefgh abc"}]`
+				}
+				if err := one(s.path(), `{"model":"recall",`+prompt+`,"max_tokens":6,`+more+stream+`}`); err != nil {
 					return err
 				}
 			}
 		}
 		for _, field := range bare {
-			path := "/v1/completions"
-			if strings.HasPrefix(field, `"messages"`) {
-				path = "/v1/chat/completions"
-			}
-			if err := one(path, `{"model":"recall","max_tokens":6,`+field+stream+`}`); err != nil {
+			s := shape{chat: strings.HasPrefix(field, `"messages"`)}
+			if err := one(s.path(), `{"model":"recall","max_tokens":6,`+field+stream+`}`); err != nil {
 				return err
 			}
 		}
 	}
-	incidents, err := g.counters(ctx, "sluice_incidents_total")
-	if err != nil {
+	if o.Incidents, err = g.counters(ctx, "sluice_incidents_total"); err != nil {
 		return err
 	}
-	fmt.Printf("%d odd bodies, by status: %v; incidents: %g\n%s\n", n, statuses, total(incidents), lines(incidents))
+	fmt.Printf("%d odd bodies, by status: %v; incidents: %g\n%s\n", o.Bodies, o.Statuses, total(o.Incidents), lines(o.Incidents))
 	for _, e := range b.engines() {
 		if !alive(ctx, e) {
 			return fmt.Errorf("%s does not compute any more", e.name)
 		}
 	}
-	return b.note(func(r *results, date string) {
-		r.Odd = fmt.Sprintf("%s: %d odd bodies, by status %v; incidents: %g; both engines compute on", date, n, statuses, total(incidents))
-	})
+	o.Seconds = time.Since(began).Seconds()
+	if err := b.note(func(r *results, date string) { o.Date, r.Odd = date, &o }); err != nil {
+		return err
+	}
+	// A lease that was over is no false alarm, and a leg that failed is no contradiction.
+	alarms := 0.0
+	for labels, n := range o.Incidents {
+		if !strings.Contains(labels, `guard="answered"`) && !strings.Contains(labels, `guard="prefill-handle"`) {
+			alarms += n
+		} else if strings.Contains(labels, `guard="prefill-handle"`) {
+			alarms += max(n-float64(o.Lapsed), 0)
+		}
+	}
+	if alarms > 0 {
+		return fmt.Errorf("%g incidents that the pair gave no reason for; the newest: %s", alarms, g.newest(ctx))
+	}
+	return nil
+}
+
+// tooLate is how many reads of its pages came after its lease, by prefill's own count.
+func (b *bed) tooLate(ctx context.Context) (float64, error) {
+	m, err := counters(ctx, b.prefill.url()+"/metrics", "vllm:nixl_num_notifications_after_expiry_total")
+	return total(m), err
 }
