@@ -11,9 +11,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/sluicekv/sluice/bench/e2e/engine"
 )
 
 // gateway is sluice gateway in front of the pair, for one step.
@@ -96,33 +97,32 @@ func (g *gateway) ask(ctx context.Context, key string, a api, body map[string]an
 // incidents is what the gateway counted, by "guard (mode)".
 func (g *gateway) incidents(ctx context.Context) map[string]int {
 	out := map[string]int{}
-	for _, m := range incidentLine.FindAllStringSubmatch(string(g.admin(ctx, "/metrics").body), -1) {
-		labels := map[string]string{}
-		for _, l := range label.FindAllStringSubmatch(m[1], -1) {
-			labels[l[1]] = l[2]
-		}
-		n, _ := strconv.ParseFloat(m[2], 64)
-		out[labels["guard"]+" ("+labels["mode"]+")"] += int(n)
+	for labels, n := range engine.Counters(g.admin(ctx, "/metrics").body, "sluice_incidents_total") {
+		out[value(labels, "guard")+" ("+value(labels, "mode")+")"] += int(n)
 	}
 	return out
 }
 
 // canaries that the gateway sent to ejected pairs, by what came of them.
 func (g *gateway) canaries(ctx context.Context) map[string]int {
-	page := string(g.admin(ctx, "/metrics").body)
 	out := map[string]int{}
-	for _, result := range []string{"passed", "failed"} {
-		if n := int(metric(page, "sluice_canaries_total", `result="`+result+`"`)); n > 0 {
-			out[result] = n
-		}
+	for labels, n := range engine.Counters(g.admin(ctx, "/metrics").body, "sluice_canaries_total") {
+		out[value(labels, "result")] += int(n)
 	}
 	return out
 }
 
-var (
-	incidentLine = regexp.MustCompile(`(?m)^sluice_incidents_total\{([^}]*)\} (\S+)$`)
-	label        = regexp.MustCompile(`(\w+)="([^"]*)"`)
-)
+// value of a label.
+func value(labels, name string) string {
+	for _, m := range label.FindAllStringSubmatch(labels, -1) {
+		if m[1] == name {
+			return m[2]
+		}
+	}
+	return ""
+}
+
+var label = regexp.MustCompile(`(\w+)="([^"]*)"`)
 
 // newest is what the newest incident says.
 func (g *gateway) newest(ctx context.Context) (detail string) {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sluicekv/sluice/bench/e2e/checkpoint"
+	"github.com/sluicekv/sluice/bench/e2e/engine"
 )
 
 // The pair of the incident: prefill's pool is smaller than the context, and decode's is not.
@@ -108,49 +108,35 @@ func (b *bed) begin(leg int, release string) (group int, err error) {
 	if leg == 1 {
 		pool, more = decodePool, []string{"--disaggregation-decode-retraction-backup", "cpu_tensor"}
 	}
-	log, err := os.Create(b.path(legs[leg] + ".log"))
-	if err != nil {
-		return 0, err
-	}
-	defer log.Close()
 	model, err := filepath.Abs(b.path("model"))
 	if err != nil {
 		return 0, err
 	}
-	cmd := exec.Command(filepath.Join(b.env, "venv", "bin", "python"), append([]string{
-		"-m", "sglang.launch_server", "--model-path", model, "--served-model-name", "recall",
+	args := append([]string{
+		filepath.Join(b.env, "venv", "bin", "python"), "-m", "sglang.launch_server", "--model-path", model, "--served-model-name", "recall",
 		"--host", "127.0.0.1", "--port", strconv.Itoa(b.ports + leg), "--device", "cpu", "--attention-backend", "torch_native", "--disable-cuda-graph",
 		"--skip-server-warmup", "--mem-fraction-static", "0.5", "--dtype", "float32", "--page-size", strconv.Itoa(pageSize),
 		"--max-total-tokens", strconv.Itoa(pool), "--context-length", strconv.Itoa(contextLen), "--enable-metrics",
 		"--disaggregation-mode", legs[leg], "--disaggregation-transfer-backend", "mooncake",
-	}, more...)...)
-	for _, v := range os.Environ() {
-		// Compiled files are kept, or each of six processes compiles 20,000 of them.
-		if !strings.HasPrefix(v, "PYTHONDONTWRITEBYTECODE=") && !strings.HasPrefix(v, "PYTHONPATH=") {
-			cmd.Env = append(cmd.Env, v)
-		}
-	}
+	}, more...)
 	lib, err := filepath.Abs(filepath.Join(b.env, "lib"))
 	if err != nil {
 		return 0, err
 	}
-	cmd.Env = append(cmd.Env, "LD_LIBRARY_PATH="+lib, "SGLANG_USE_CPU_ENGINE=1", "TRITON_INTERPRET=1", "MC_FORCE_TCP=1", "SGLANG_HOST_IP=127.0.0.1", "CUDA_VISIBLE_DEVICES=",
+	vars := []string{
+		"LD_LIBRARY_PATH=" + lib, "SGLANG_USE_CPU_ENGINE=1", "TRITON_INTERPRET=1", "MC_FORCE_TCP=1", "SGLANG_HOST_IP=127.0.0.1", "CUDA_VISIBLE_DEVICES=",
 		"OMP_NUM_THREADS=1", "HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1", "SGLANG_DISAGG_PREFILL_EARLY_SEND_CACHED_PREFIX=0",
-		fmt.Sprintf("SGLANG_DISAGGREGATION_WAITING_TIMEOUT=%d", int(waitKV.Seconds())))
+		fmt.Sprintf("SGLANG_DISAGGREGATION_WAITING_TIMEOUT=%d", int(waitKV.Seconds())),
+	}
 	if release != "0.5.19" {
 		overlay, err := filepath.Abs(filepath.Join(b.env, release))
 		if err != nil {
 			return 0, err
 		}
-		cmd.Env = append(cmd.Env, "PYTHONPATH="+overlay)
+		vars = append(vars, "PYTHONPATH="+overlay)
 	}
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
-		return 0, err
-	}
-	go func() { _ = cmd.Wait() }()
-	return cmd.Process.Pid, nil
+	// Compiled files are kept, or each of six processes compiles 20,000 of them.
+	return engine.Start(args, b.path(legs[leg]+".log"), []string{"PYTHONDONTWRITEBYTECODE", "PYTHONPATH"}, vars)
 }
 
 func (b *bed) state() (r running, ok bool) {
@@ -182,64 +168,24 @@ func (b *bed) down(context.Context) error {
 		return nil
 	}
 	for leg, group := range r.Groups {
-		if group == 0 || !b.ours(group) {
+		// Ids of processes are used again.
+		if !engine.Runs(group, "sglang") {
 			continue
 		}
-		_ = syscall.Kill(-group, syscall.SIGTERM)
-		end := time.Now().Add(15 * time.Second)
-		for syscall.Kill(-group, 0) == nil && time.Now().Before(end) {
-			time.Sleep(100 * time.Millisecond)
-		}
-		_ = syscall.Kill(-group, syscall.SIGKILL)
-		for range 100 {
-			if syscall.Kill(-group, 0) != nil {
-				break
-			}
-			time.Sleep(50 * time.Millisecond)
-		}
-		if syscall.Kill(-group, 0) == nil && b.ours(group) {
-			return fmt.Errorf("%s (process group %d) does not end", legs[leg], group)
+		if err := engine.Stop(group); err != nil {
+			return fmt.Errorf("%s: %w", legs[leg], err)
 		}
 	}
 	return os.Remove(b.path("results", "pair.json"))
 }
 
-// ours reports whether a process group is still that of a worker: ids of processes are used again.
-func (b *bed) ours(group int) bool {
-	t, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", group))
-	return err == nil && strings.Contains(string(t), "sglang")
-}
-
-// memory is what the pair's processes hold together, shared pages counted once.
-func (b *bed) memory() (bytes int64) {
+// memory is what the pair's processes hold together.
+func (b *bed) memory() int64 {
 	r, ok := b.state()
 	if !ok {
 		return 0
 	}
-	found, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, p := range found {
-		t, err := os.ReadFile(p)
-		if err != nil {
-			continue
-		}
-		// pid (name) state parent group …
-		_, rest, _ := strings.Cut(string(t), ") ")
-		f := strings.Fields(rest)
-		if len(f) < 3 {
-			continue
-		}
-		if g, _ := strconv.Atoi(f[2]); g != r.Groups[0] && g != r.Groups[1] {
-			continue
-		}
-		t, _ = os.ReadFile(filepath.Join(filepath.Dir(p), "smaps_rollup"))
-		for line := range strings.SplitSeq(string(t), "\n") {
-			if f := strings.Fields(line); len(f) > 1 && f[0] == "Pss:" {
-				n, _ := strconv.ParseInt(f[1], 10, 64)
-				bytes += n << 10
-			}
-		}
-	}
-	return bytes
+	return engine.Resident(r.Groups[:]...)
 }
 
 // counter reads a counter or a gauge of a worker, summed over its labels.
@@ -248,22 +194,7 @@ func (b *bed) counter(ctx context.Context, leg int, name string) (sum float64, e
 	if a.status != http.StatusOK {
 		return 0, errors.New(legs[leg] + " shows no metrics")
 	}
-	return metric(string(a.body), name, ""), nil
-}
-
-// metric sums the values of a metric whose labels contain with.
-func metric(page, name, with string) (sum float64) {
-	for line := range strings.SplitSeq(page, "\n") {
-		rest, ok := strings.CutPrefix(line, name)
-		if !ok || rest == "" || rest[0] != '{' && rest[0] != ' ' || !strings.Contains(rest, with) {
-			continue
-		}
-		v, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:], 64)
-		if err == nil {
-			sum += v
-		}
-	}
-	return sum
+	return engine.Total(engine.Counters(a.body, name)), nil
 }
 
 // inHand is how many requests a worker has, waiting ones among them, by its own count of this moment.

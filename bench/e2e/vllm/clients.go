@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	engines "github.com/sluicekv/sluice/bench/e2e/engine"
 )
 
 // loadClients runs the public load clients against the gateway as their users do. All requests must be served, and none may be an
@@ -67,7 +69,7 @@ func (b *bed) loadClients(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		line := fmt.Sprintf("%s: %d served, %d failed; %g attempts at the gateway; %s", c.name, served, failed, total(after)-total(before), time.Since(began).Round(time.Second))
+		line := fmt.Sprintf("%s: %d served, %d failed; %g attempts at the gateway; %s", c.name, served, failed, engines.Total(after)-engines.Total(before), time.Since(began).Round(time.Second))
 		fmt.Println(line)
 		said = append(said, line)
 		if served < c.asked || failed > 0 {
@@ -81,7 +83,7 @@ func (b *bed) loadClients(ctx context.Context) error {
 	if err := b.note(func(r *results, _ string) { r.Clients = said }); err != nil {
 		return err
 	}
-	if n := total(incidents); n > 0 {
+	if n := engines.Total(incidents); n > 0 {
 		return fmt.Errorf("%g incidents:\n%s", n, lines(incidents))
 	}
 	return nil

@@ -11,10 +11,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sort"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	engines "github.com/sluicekv/sluice/bench/e2e/engine"
 )
 
 // gateway is sluice gateway in front of the pair, for one step.
@@ -109,26 +110,7 @@ func counters(ctx context.Context, url, name string) (map[string]float64, error)
 	if s != http.StatusOK {
 		return nil, fmt.Errorf("%s answers %d", url, s)
 	}
-	out := map[string]float64{}
-	for l := range strings.Lines(string(body)) {
-		rest, ok := strings.CutPrefix(strings.TrimSpace(l), name)
-		if !ok || rest == "" || rest[0] != '{' && rest[0] != ' ' {
-			continue
-		}
-		at := strings.LastIndexByte(rest, ' ')
-		v, err := strconv.ParseFloat(rest[at+1:], 64)
-		if err == nil {
-			out[rest[:at]] += v
-		}
-	}
-	return out, nil
-}
-
-func total(m map[string]float64) (sum float64) {
-	for _, v := range m {
-		sum += v
-	}
-	return sum
+	return engines.Counters(body, name), nil
 }
 
 // lines prints what is not zero, in order.

@@ -1,21 +1,18 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
-	"syscall"
 	"time"
 
 	"github.com/sluicekv/sluice/bench/e2e/checkpoint"
+	engines "github.com/sluicekv/sluice/bench/e2e/engine"
 )
 
 // engine is one worker of the pair: a process group of its own that outlives this program.
@@ -81,28 +78,18 @@ func (b *bed) begin(e engine) error {
 	if !b.cache {
 		args = append(args, "--no-enable-prefix-caching")
 	}
-	log, err := os.Create(filepath.Join(b.dir, e.name+".log"))
+	group, err := engines.Start(append([]string{"nice"}, args...), filepath.Join(b.dir, e.name+".log"),
+		// Each engine is three Python processes: without byte code each compiles 8,000 files at every start.
+		[]string{"PYTHONDONTWRITEBYTECODE"},
+		[]string{
+			"HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1", "VLLM_NO_USAGE_STATS=1", "DO_NOT_TRACK=1", "VLLM_CPU_KVCACHE_SPACE=1",
+			"VLLM_CPU_OMP_THREADS_BIND=nobind", "OMP_NUM_THREADS=1", "UCX_TLS=tcp,sm,self", "UCX_NET_DEVICES=lo", "VLLM_HOST_IP=127.0.0.1",
+			"VLLM_NIXL_SIDE_CHANNEL_HOST=127.0.0.1", "VLLM_NIXL_SIDE_CHANNEL_PORT=" + strconv.Itoa(e.side),
+		})
 	if err != nil {
 		return err
 	}
-	defer log.Close()
-	cmd := exec.Command("nice", args...)
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	for _, v := range os.Environ() {
-		// Each engine is three Python processes: without byte code each compiles 8,000 files at every start.
-		if !strings.HasPrefix(v, "PYTHONDONTWRITEBYTECODE=") {
-			cmd.Env = append(cmd.Env, v)
-		}
-	}
-	cmd.Env = append(cmd.Env, "HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1", "VLLM_NO_USAGE_STATS=1", "DO_NOT_TRACK=1", "VLLM_CPU_KVCACHE_SPACE=1",
-		"VLLM_CPU_OMP_THREADS_BIND=nobind", "OMP_NUM_THREADS=1", "UCX_TLS=tcp,sm,self", "UCX_NET_DEVICES=lo", "VLLM_HOST_IP=127.0.0.1",
-		"VLLM_NIXL_SIDE_CHANNEL_HOST=127.0.0.1", "VLLM_NIXL_SIDE_CHANNEL_PORT="+strconv.Itoa(e.side))
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	go func() { _ = cmd.Wait() }()
-	return os.WriteFile(b.pidFile(e), []byte(strconv.Itoa(cmd.Process.Pid)), 0o644)
+	return os.WriteFile(b.pidFile(e), []byte(strconv.Itoa(group)), 0o644)
 }
 
 func (b *bed) pidFile(e engine) string { return filepath.Join(b.dir, e.name+".pid") }
@@ -114,8 +101,7 @@ func (b *bed) pid(e engine) int {
 		return 0
 	}
 	pid, _ := strconv.Atoi(string(text))
-	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	if err != nil || !bytes.Contains(line, []byte(filepath.Join(b.dir, "model"))) {
+	if !engines.Runs(pid, filepath.Join(b.dir, "model")) {
 		return 0
 	}
 	return pid
@@ -179,44 +165,11 @@ func (b *bed) down(context.Context) error {
 
 // stop ends an engine's process group.
 func (b *bed) stop(e engine) error {
-	pid := b.pid(e)
-	for i := 0; pid > 0; i++ {
-		sig := syscall.SIGTERM
-		if i > 100 {
-			sig = syscall.SIGKILL
+	if pid := b.pid(e); pid > 0 {
+		if err := engines.Stop(pid); err != nil {
+			return fmt.Errorf("%s: %w", e.name, err)
 		}
-		if err := syscall.Kill(-pid, sig); errors.Is(err, syscall.ESRCH) {
-			break
-		}
-		if i > 150 {
-			return fmt.Errorf("%s (process %d) does not end", e.name, pid)
-		}
-		time.Sleep(200 * time.Millisecond)
 	}
 	_ = os.Remove(b.pidFile(e))
 	return nil
-}
-
-// resident is the memory of an engine's processes that is resident, in bytes; what they share is counted once.
-func (b *bed) resident(e engine) (sum int64) {
-	pid := b.pid(e)
-	dirs, _ := filepath.Glob("/proc/[0-9]*")
-	for _, d := range dirs {
-		stat, err := os.ReadFile(d + "/stat")
-		if err != nil {
-			continue
-		}
-		f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-		if group, _ := strconv.Atoi(f[2]); pid == 0 || group != pid {
-			continue
-		}
-		status, _ := os.ReadFile(d + "/smaps_rollup")
-		for l := range strings.Lines(string(status)) {
-			if f := strings.Fields(l); len(f) > 1 && f[0] == "Pss:" {
-				n, _ := strconv.ParseInt(f[1], 10, 64)
-				sum += n << 10
-			}
-		}
-	}
-	return sum
 }

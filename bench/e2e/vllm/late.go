@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	engines "github.com/sluicekv/sluice/bench/e2e/engine"
 )
 
 // lease of the engines' handles, which is their default, and what it takes until prefill has seen that it is over.
@@ -71,7 +73,7 @@ func (b *bed) lateThrough(ctx context.Context, s shape, own, other, foreign, gua
 	if err != nil {
 		return o, err
 	}
-	o = lateOutcome{guard, s.String(), r.status, strings.Contains(string(r.raw), foreign), strings.Contains(lines(incidents), `guard="`+guard+`"`), total(incidents), g.newest(ctx)}
+	o = lateOutcome{guard, s.String(), r.status, strings.Contains(string(r.raw), foreign), strings.Contains(lines(incidents), `guard="`+guard+`"`), engines.Total(incidents), g.newest(ctx)}
 	fmt.Printf("through the gateway, %s, guard %s: %d %s\nincidents:\n%s\n%s\n", o.Asked, guard, r.status, r.raw, lines(incidents), o.Detail)
 	switch {
 	case r.status == http.StatusOK || o.Foreign:

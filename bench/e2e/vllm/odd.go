@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	engines "github.com/sluicekv/sluice/bench/e2e/engine"
 )
 
 // odd fields, each added to an ordinary body of either endpoint, streamed and not. Some are public, some an engine's own; some are wrong.
@@ -106,7 +108,7 @@ func (b *bed) oddities(ctx context.Context) error {
 	if o.Incidents, err = g.counters(ctx, "sluice_incidents_total"); err != nil {
 		return err
 	}
-	fmt.Printf("%d odd bodies, by status: %v; incidents: %g\n%s\n", o.Bodies, o.Statuses, total(o.Incidents), lines(o.Incidents))
+	fmt.Printf("%d odd bodies, by status: %v; incidents: %g\n%s\n", o.Bodies, o.Statuses, engines.Total(o.Incidents), lines(o.Incidents))
 	for _, e := range b.engines() {
 		if !alive(ctx, e) {
 			return fmt.Errorf("%s does not compute any more", e.name)
@@ -134,5 +136,5 @@ func (b *bed) oddities(ctx context.Context) error {
 // tooLate is how many reads of its pages came after its lease, by prefill's own count.
 func (b *bed) tooLate(ctx context.Context) (float64, error) {
 	m, err := counters(ctx, b.prefill.url()+"/metrics", "vllm:nixl_num_notifications_after_expiry_total")
-	return total(m), err
+	return engines.Total(m), err
 }

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	engines "github.com/sluicekv/sluice/bench/e2e/engine"
 )
 
 // plan of the honest traffic.
@@ -142,7 +144,7 @@ func (b *bed) engineCounts(ctx context.Context) (out []float64, err error) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, total(m))
+		out = append(out, engines.Total(m))
 	}
 	return out, nil
 }
@@ -325,7 +327,7 @@ func (b *bed) settle(ctx context.Context) (left string) {
 		for _, e := range b.engines() {
 			for _, name := range []string{"vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"} {
 				m, err := counters(ctx, e.url()+"/metrics", name)
-				if n := total(m); err != nil || len(m) == 0 || n != 0 {
+				if n := engines.Total(m); err != nil || len(m) == 0 || n != 0 {
 					left += fmt.Sprintf(" %s %s %g", e.name, name, n)
 				}
 			}
@@ -366,12 +368,12 @@ func (b *bed) account(ctx context.Context, g *gateway, t *tally, asked int, took
 	if err != nil {
 		return err
 	}
-	fmt.Printf("first tokens:\n%s\nattempts:\n%s\nincidents: %g\n%s\n", lines(compared), lines(attempts), total(incidents), lines(incidents))
+	fmt.Printf("first tokens:\n%s\nattempts:\n%s\nincidents: %g\n%s\n", lines(compared), lines(attempts), engines.Total(incidents), lines(incidents))
 	if err := b.note(func(r *results, date string) {
-		r.Traffic = append(r.Traffic, travelled{date, b.traffic.seed, b.first, asked, s, t.Kinds, total(incidents), lapsed, compared, took.Seconds()})
+		r.Traffic = append(r.Traffic, travelled{date, b.traffic.seed, b.first, asked, s, t.Kinds, engines.Total(incidents), lapsed, compared, took.Seconds()})
 		r.Memory = nil
 		for _, e := range b.engines() {
-			r.Memory = append(r.Memory, b.resident(e))
+			r.Memory = append(r.Memory, engines.Resident(b.pid(e)))
 		}
 	}); err != nil {
 		return err
@@ -379,8 +381,8 @@ func (b *bed) account(ctx context.Context, g *gateway, t *tally, asked int, took
 	switch {
 	case s[wrong] > 0, float64(s[refused]) > lapsed:
 		return fmt.Errorf("%d replies were wrong, %d requests refused", s[wrong], s[refused])
-	case total(incidents) > lapsed:
-		return fmt.Errorf("%g incidents came of honest traffic: sluice gateway incident --admin %s", total(incidents), b.admin)
+	case engines.Total(incidents) > lapsed:
+		return fmt.Errorf("%g incidents came of honest traffic: sluice gateway incident --admin %s", engines.Total(incidents), b.admin)
 	case left != "":
 		return fmt.Errorf("the engines still hold something of it:%s", left)
 	}
