@@ -35,17 +35,25 @@ func run(args []string) int {
 	root := rootCommand()
 	root.SetArgs(args)
 	err := causeOf(ctx, root.ExecuteContext(ctx))
-	if err == nil {
-		return 0
-	}
 	var exit exitError
-	if errors.As(err, &exit) {
-		if exit.err != nil {
-			fmt.Fprintln(os.Stderr, "sluice:", exit.err)
-		}
-		return exit.code
+	if silent := errors.As(err, &exit) && exit.err == nil; err != nil && !silent {
+		fmt.Fprintln(os.Stderr, "sluice:", err)
 	}
-	fmt.Fprintln(os.Stderr, "sluice:", err)
+	return exitCode(err)
+}
+
+// exitCode is what the process ends with: as its command says, as a shell says of one that a signal ended, or 1.
+func exitCode(err error) int {
+	var exit exitError
+	var signal errSignal
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		return exit.code
+	case errors.As(err, &signal):
+		return signal.exitCode()
+	}
 	return 1
 }
 

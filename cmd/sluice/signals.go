@@ -43,11 +43,20 @@ func signals(parent context.Context) (context.Context, func()) {
 // errSignal is why a command was ended from outside: without it "context canceled" would be all that it says.
 type errSignal struct{ os.Signal }
 
-func (s errSignal) Error() string { return "ended by a signal: " + s.Signal.String() }
+func (s errSignal) Error() string { return "interrupted (" + s.Signal.String() + ")" }
 
-// causeOf adds the signal that ended a command to what the command says of its end.
+// exitCode is the one that a shell gives a process that the signal ended: 130 for SIGINT, 143 for SIGTERM.
+func (s errSignal) exitCode() int {
+	n, _ := s.Signal.(syscall.Signal)
+	return 128 + int(n)
+}
+
+// causeOf adds the signal that ended a command to what the command says of its end, unless that names it.
 func causeOf(ctx context.Context, err error) error {
 	var s errSignal
+	if errors.As(err, &s) {
+		return err
+	}
 	if errors.Is(err, context.Canceled) && errors.As(context.Cause(ctx), &s) {
 		return fmt.Errorf("%w: %w", s, err)
 	}

@@ -1,6 +1,7 @@
 package drill
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -155,6 +156,30 @@ func TestASoakEndsWithEveryPageFreeAndZero(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(r.Wrong) > 0 || r.Pages < 20_000 || r.PoolFree != r.PoolTotal || r.PoolTotal != (65536+131072)/16 || r.Nonzero != 0 || r.HungUp == 0 || r.Exact == 0 || r.Events == 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestAnInterruptedSoakJudgesWhatItDid: pages that were handed over are looked at, however it ended.
+func TestAnInterruptedSoakJudgesWhatItDid(t *testing.T) {
+	release(t)
+	together(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	r, err := RunSoak(ctx, SoakOptions{Pages: 1 << 40, Seed: 1, Clients: 6, Program: []string{self, "drill", NodeCommand},
+		Progress: func(done, _ int, _ string) {
+			if done > 1000 {
+				interrupt()
+			}
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.Cut || len(r.Wrong) > 0 || r.Pages < 1000 || r.PoolFree != r.PoolTotal || r.PoolTotal != (65536+131072)/16 || r.Nonzero != 0 || r.Events == 0 || len(r.Verdicts) == 0 {
 		t.Errorf("%+v", r)
 	}
 }
