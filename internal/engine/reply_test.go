@@ -115,7 +115,7 @@ func wait[T any](t testing.TB, c <-chan T) T {
 	select {
 	case v := <-c:
 		return v
-	case <-time.After(60 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("no answer")
 		panic(0)
 	}

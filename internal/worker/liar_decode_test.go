@@ -71,6 +71,8 @@ func (d *decoy) begin(door *door, opts ...planOption) *call {
 
 func (d *decoy) next() (wire.Frame, int) {
 	d.t.Helper()
+	late := time.AfterFunc(20*time.Second, func() { d.link.Close() })
+	defer late.Stop()
 	f, payload, err := d.link.Recv(make([]byte, copier().Geometry(pageTokens).Bytes()))
 	if err != nil {
 		d.t.Fatal(err)

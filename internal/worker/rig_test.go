@@ -95,7 +95,7 @@ func (r *rig) untilStep(c *call, m trace.Machine, step trace.Step) {
 
 func (r *rig) await(p place) {
 	r.t.Helper()
-	timeout := time.After(90 * time.Second)
+	timeout := time.After(30 * time.Second)
 	for {
 		r.watch.mu.Lock()
 		ok, change := r.watch.states[p], r.watch.change
@@ -196,7 +196,7 @@ func (r *rig) clean(ws ...*Worker) {
 	for _, w := range ws {
 		select {
 		case <-w.table.quiet():
-		case <-time.After(90 * time.Second):
+		case <-time.After(30 * time.Second):
 			for _, d := range w.table.living(func(driver) bool { return true }) {
 				r.t.Errorf("%s: attempt lives: %s", w.cfg.Name, describe(d))
 			}
@@ -461,7 +461,7 @@ func (c *call) waitReserved() bool {
 		case <-c.reserved:
 			return true
 		case <-change:
-		case <-time.After(90 * time.Second):
+		case <-time.After(30 * time.Second):
 			c.d.r.t.Fatal("decode neither reserved nor ended")
 		}
 	}
@@ -487,7 +487,7 @@ func (c *call) end() (prefill, decode wire.Outcome) {
 // await waits until a condition on what came holds; it is evaluated under the call's lock.
 func (c *call) await(what string, cond func() bool) {
 	c.d.r.t.Helper()
-	timeout := time.After(90 * time.Second)
+	timeout := time.After(30 * time.Second)
 	for {
 		c.mu.Lock()
 		ok, change := cond(), c.change
