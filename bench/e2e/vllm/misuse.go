@@ -185,7 +185,8 @@ func (b *bed) carriers(ctx context.Context, g *gateway) (n int, err error) {
 				for l := range bytes.Lines(answer) {
 					_ = said.hear(bytes.TrimPrefix(l, []byte("data: ")))
 				}
-				if strings.Contains(said.text, code) || bytes.Contains(answer, []byte("remote_")) {
+				// A refusal may name a field that the client sent; what a handle says it may not.
+				if strings.Contains(said.text, code) || status == http.StatusOK && bytes.Contains(answer, []byte("remote_")) || bytes.Contains(answer, []byte(engineOf(handle))) {
 					return n, fmt.Errorf("a handle passed: %s", spell("…"))
 				}
 				if status != http.StatusOK {
@@ -214,6 +215,17 @@ func (b *bed) handle(ctx context.Context, prompt string) (string, error) {
 		return "", fmt.Errorf("prefill gave no handle: %d %w %s", status, err, answer)
 	}
 	return string(a.Params), nil
+}
+
+// engineOf is the engine that a handle names.
+func engineOf(handle string) string {
+	var h struct {
+		Engine string `json:"remote_engine_id"`
+	}
+	if json.Unmarshal([]byte(handle), &h) != nil || h.Engine == "" {
+		return "remote_" // there is none to look for: nothing of a handle may be there
+	}
+	return h.Engine
 }
 
 // recorded replays every recorded request at the gateway: whatever the engines did with it, here it ends neither of them.
