@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	engines "github.com/sluicekv/sluice/bench/e2e/engine"
@@ -35,6 +37,9 @@ var bare = []string{
 	`"messages":[{"role":"assistant","content":"a","tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{"}}]},{"role":"user","content":"b"}]`, `"messages":"x"`, `"messages":[{"role":"user","content":"a","name":"n"},{"role":"user","content":"b"}]`,
 }
 
+// oddCrowd is how many odd bodies are under way at once. An engine that one of them ends took the others with it: the error names all.
+const oddCrowd = 6
+
 // oddities sends what clients may send, right or wrong: each is answered, and both engines compute on. What a body may be answered with is
 // not judged, but that no guard objects to what an honest pair did.
 func (b *bed) oddities(ctx context.Context) error {
@@ -52,6 +57,7 @@ func (b *bed) oddities(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var mu sync.Mutex // over o and tooLate
 	one := func(path, body string) error {
 		c, cancel := context.WithTimeout(ctx, 2*time.Minute)
 		defer cancel()
@@ -59,6 +65,8 @@ func (b *bed) oddities(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("%.200s: %w", body, err)
 		}
+		mu.Lock()
+		defer mu.Unlock()
 		o.Bodies++
 		o.Statuses[s]++
 		if s >= 500 {
@@ -86,6 +94,8 @@ func (b *bed) oddities(ctx context.Context) error {
 		}
 		return nil
 	}
+	type asked struct{ path, body string }
+	var all []asked
 	for _, stream := range []string{"", `,"stream":true`} {
 		for _, more := range odd {
 			for _, s := range []shape{{}, {chat: true}} {
@@ -93,17 +103,36 @@ func (b *bed) oddities(ctx context.Context) error {
 				if s.chat {
 					prompt = `"messages":[{"role":"user","content":"abcdefgh abc"}]`
 				}
-				if err := one(s.path(), `{"model":"recall",`+prompt+`,"max_tokens":6,`+more+stream+`}`); err != nil {
-					return err
-				}
+				all = append(all, asked{s.path(), `{"model":"recall",` + prompt + `,"max_tokens":6,` + more + stream + `}`})
 			}
 		}
 		for _, field := range bare {
 			s := shape{chat: strings.HasPrefix(field, `"messages"`)}
-			if err := one(s.path(), `{"model":"recall","max_tokens":6,`+field+stream+`}`); err != nil {
-				return err
-			}
+			all = append(all, asked{s.path(), `{"model":"recall","max_tokens":6,` + field + stream + `}`})
 		}
+	}
+	work := make(chan asked)
+	errs := make(chan error, oddCrowd)
+	for range oddCrowd {
+		go func() {
+			var bad error
+			for a := range work {
+				if bad == nil {
+					bad = one(a.path, a.body)
+				}
+			}
+			errs <- bad
+		}()
+	}
+	for _, a := range all {
+		work <- a
+	}
+	close(work)
+	for range oddCrowd {
+		err = errors.Join(err, <-errs)
+	}
+	if err != nil {
+		return err
 	}
 	if o.Incidents, err = g.counters(ctx, "sluice_incidents_total"); err != nil {
 		return err
