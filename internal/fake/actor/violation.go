@@ -27,6 +27,7 @@ const (
 	RuleHandle       Rule = "handle"         // a handle that is not what that prefill gave, byte for byte
 	RuleHandleReused Rule = "handle-reused"  // a handle that was used before
 	RuleHandleStale  Rule = "handle-stale"   // a handle whose lease has run out
+	RuleEngineStale  Rule = "engine-stale"   // decode is told of a prefill process that has ended: for a moment nobody can know
 	RuleSalt         Rule = "salt"           // the cache partition is missing or the client's
 	RuleTransferID   Rule = "transfer-id"    // missing, guessable or used before
 	RuleSequences    Rule = "sequences"      // more than one sequence or prompt

@@ -51,17 +51,13 @@ type Worker struct {
 	*Stage
 	Handler http.Handler // of the engine; set before Start
 
-	mu     sync.Mutex
-	cfg    Config
-	pages  *Pages
-	boot   time.Time
-	boots  int
-	lies   []*telling
-	ln     net.Listener
-	srv    *http.Server
-	conns  map[net.Conn]struct{}
-	frozen chan struct{} // closed when it thaws; nil when it is not frozen
-	down   chan struct{} // closed when the process ends
+	mu      sync.Mutex
+	cfg     Config
+	process *Process
+	lies    []*telling
+	srv     *http.Server
+	conns   map[net.Conn]struct{}
+	frozen  chan struct{} // closed when it thaws; nil when it is not frozen
 
 	Requests, PromptTokens, ReplyTokens, Aborts atomic.Int64
 	PromptTokensStream, ReplyTokensStream       atomic.Int64
@@ -116,15 +112,18 @@ func (w *Worker) Start() error {
 		return err
 	}
 	w.cfg.Addr = ln.Addr().String()
-	w.boot, w.boots = time.Now(), w.boots+1
 	n := w.cfg.Pool / w.cfg.PageSize
 	if w.cfg.Light {
 		n = 1
 	}
-	w.pages = NewPages(n, w.cfg.PageSize, w.cfg.Block0)
-	w.down = make(chan struct{})
-	w.ln = ln
-	w.srv = &http.Server{Handler: w, ConnState: w.connState}
+	p := &Process{Pages: NewPages(n, w.cfg.PageSize, w.cfg.Block0), Down: make(chan struct{}), boot: time.Now(), nth: 1}
+	if w.process != nil {
+		p.nth = w.process.nth + 1
+	}
+	w.process = p
+	w.srv = &http.Server{Handler: w, ConnState: w.connState, BaseContext: func(net.Listener) context.Context {
+		return context.WithValue(context.Background(), processKey{}, p)
+	}}
 	go w.srv.Serve(ln)
 	return nil
 }
@@ -174,21 +173,14 @@ func (w *Worker) Config() Config {
 func (w *Worker) Boot() (time.Time, int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.boot, w.boots
+	return w.process.boot, w.process.nth
 }
 
 // Pages of the process that runs now.
 func (w *Worker) Pages() *Pages {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.pages
-}
-
-// Down is closed when the process that runs now ends.
-func (w *Worker) Down() <-chan struct{} {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.down
+	return w.process.Pages
 }
 
 // Kill ends the process: the port is closed, connections are reset.
@@ -200,7 +192,7 @@ func (w *Worker) Kill() {
 		return
 	}
 	w.srv = nil
-	close(w.down)
+	close(w.process.Down)
 	for c := range w.conns {
 		if tc, ok := c.(*net.TCPConn); ok {
 			tc.SetLinger(0)
@@ -343,30 +335,9 @@ func (w *Worker) Sleep(ctx context.Context, d time.Duration) bool {
 	case <-t.C:
 		return true
 	case <-ctx.Done():
-	case <-w.Down():
+	case <-w.Process(ctx).Down:
 	}
 	return false
-}
-
-// Take allocates pages and waits for them, as an engine's queue does. It is nil when the request or its patience ended.
-func (w *Worker) Take(ctx context.Context, n int) []int {
-	deadline := time.NewTimer(w.Config().Patience)
-	defer deadline.Stop()
-	for {
-		ids, freed := w.Pages().Alloc(n)
-		if ids != nil || n == 0 {
-			return ids
-		}
-		select {
-		case <-freed:
-		case <-ctx.Done():
-			return nil
-		case <-w.Down():
-			return nil
-		case <-deadline.C:
-			return nil
-		}
-	}
 }
 
 // Leaked records a reply with tokens of others.

@@ -26,13 +26,19 @@ type call struct {
 	came time.Time
 	stop chan struct{} // closed by an abort
 	held []int         // pages
-	from *actor.Pages  // of this process
+	proc *actor.Process
+	from *actor.Pages // of proc
 }
 
 // free gives the request's pages back, once: before its end is said, so that who asks next finds them.
 func (c *call) free() {
 	c.from.Free(c.held)
 	c.held = nil
+}
+
+// take takes pages for so many tokens.
+func (c *call) take(tokens int, cfg actor.Config) []int {
+	return c.proc.Take(c.ctx, c.from.Need(tokens), cfg.Patience)
 }
 
 func (w *Worker) serve(rw http.ResponseWriter, r *http.Request, ep actor.Endpoint) {
@@ -54,7 +60,8 @@ func (w *Worker) serve(rw http.ResponseWriter, r *http.Request, ep actor.Endpoin
 		return
 	}
 	w.Requests.Add(1)
-	c := &call{w: w, out: out, lie: lie, ctx: r.Context(), came: time.Now(), stop: make(chan struct{}), from: w.Pages()}
+	c := &call{w: w, out: out, lie: lie, ctx: r.Context(), came: time.Now(), stop: make(chan struct{}), proc: w.Process(r.Context())}
+	c.from = c.proc.Pages
 	d, err := w.ReadDoc(body)
 	if err != nil {
 		c.flat(http.StatusBadRequest, "Bad Request", "body: JSON decode error")
@@ -257,7 +264,7 @@ func (c *call) await(ch <-chan struct{}, patience time.Duration) bool {
 		return true
 	case <-c.ctx.Done():
 	case <-c.stop:
-	case <-c.w.Down():
+	case <-c.proc.Down:
 	case <-t.C:
 	}
 	return false
@@ -312,20 +319,19 @@ func (c *call) prefill(cfg actor.Config) {
 	if c.unscheduled(n, cfg) {
 		return
 	}
-	first := int32('\n')
+	first, mine := int32('\n'), c.from
 	var pages []int
 	if !cfg.Light {
-		if pages = w.Take(c.ctx, w.Pages().Need(n)); pages == nil {
+		if pages = c.take(n, cfg); pages == nil {
 			r.finish(0, "no pages")
 			c.flat(http.StatusInternalServerError, "500", "Prefill out of memory")
 			return
 		}
-		w.Pages().Write(pages, ids, r.owner)
+		mine.Write(pages, ids, r.owner)
 		if n > 1 {
-			first = actor.NewCopier(w.Pages().Read(pages, n), r.owner).Next().Token
+			first = actor.NewCopier(mine.Read(pages, n), r.owner).Next().Token
 		}
 	}
-	mine := w.Pages()
 	if !c.await(r.reserved, cfg.Patience) {
 		mine.Free(pages)
 		r.finish(0, "bootstrap")
@@ -399,7 +405,7 @@ func (c *call) decode(cfg actor.Config) {
 		return
 	}
 	if !cfg.Light {
-		if c.held = w.Take(c.ctx, c.from.Need(q.Prompt+q.MaxTokens)); c.held == nil {
+		if c.held = c.take(q.Prompt+q.MaxTokens, cfg); c.held == nil {
 			c.flat(http.StatusInternalServerError, "500", c.transfer("no pages"))
 			return
 		}
@@ -421,11 +427,11 @@ func (c *call) decode(cfg actor.Config) {
 		c.abort(http.StatusInternalServerError, "INTERNAL_SERVER_ERROR", c.transfer(fmt.Sprintf("Request %d timed out after %.1fs in KVPoll.WaitingForInput", r.id, cfg.Patience.Seconds())))
 		return
 	case <-c.ctx.Done():
-		if r.abandon() {
+		if r.abandon() && !c.proc.Ended() {
 			w.Violate(actor.RuleAbort, "the connection of room %d was closed while its pages were being written", r.id)
 		}
 		return
-	case <-w.Down():
+	case <-c.proc.Down:
 		return
 	}
 	first, failure, _ := r.result()
@@ -438,7 +444,7 @@ func (c *call) decode(cfg actor.Config) {
 	}
 	if c.lie != nil && (c.lie.Stale || c.lie.Is(actor.StalePages)) && !cfg.Light {
 		// What the transfer wrote goes elsewhere, and what lay there stays.
-		if other := w.Take(c.ctx, len(c.held)); other != nil {
+		if other := c.proc.Take(c.ctx, len(c.held), cfg.Patience); other != nil {
 			c.free()
 			c.held = other
 		}
@@ -478,7 +484,7 @@ func (c *call) alone(cfg actor.Config) {
 	}
 	mine := c.from
 	owner := w.Arrive()
-	if c.held = w.Take(c.ctx, mine.Need(q.Prompt+q.MaxTokens)); c.held == nil {
+	if c.held = c.take(q.Prompt+q.MaxTokens, cfg); c.held == nil {
 		c.flat(http.StatusServiceUnavailable, "ServiceUnavailableError", "The request queue is full.")
 		return
 	}

@@ -1,6 +1,7 @@
 package vllm
 
 import (
+	"crypto/sha256"
 	"sync"
 	"time"
 
@@ -12,14 +13,14 @@ type Fleet struct {
 	*actor.Stage
 
 	mu       sync.Mutex
-	grants   map[string]*grant // by the handle's bytes
+	grants   map[[sha256.Size]byte]*grant // by sum
 	meetings map[string]*meeting
 	engines  map[string]*Worker // prefills, by engine id
 }
 
 // NewFleet makes an empty fleet.
 func NewFleet(s *actor.Stage) *Fleet {
-	return &Fleet{Stage: s, grants: map[string]*grant{}, meetings: map[string]*meeting{}, engines: map[string]*Worker{}}
+	return &Fleet{Stage: s, grants: map[[sha256.Size]byte]*grant{}, meetings: map[string]*meeting{}, engines: map[string]*Worker{}}
 }
 
 // grant is what a prefill keeps for a decode that will come.
@@ -33,44 +34,60 @@ type grant struct {
 	memory  *actor.Pages
 	issued  time.Time
 	lie     *actor.Lie
+	lease   *time.Timer
 	used    bool
-	freed   bool         // the pages are another's by now
-	kept    *actor.Pages // what was in the pages, for lies told later
+	freed   bool // the pages are another's by now
+	lapsed  bool // before anybody came
 	// borrowed pages belong to another grant: a lie.
 	borrowed bool
 }
 
-// issue remembers a handle as it was sent.
-func (f *Fleet) issue(raw string, g *grant) {
+// sum stands for a handle: what was given out is known for as long as the fleet lives.
+func sum(raw string) [sha256.Size]byte { return sha256.Sum256([]byte(raw)) }
+
+// issue remembers a handle as it was sent, if it was. The pages are kept for the lease, which nothing here renews.
+func (f *Fleet) issue(handle []byte, g *grant, lease time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.grants[raw] = g
+	if handle != nil {
+		f.grants[sum(compact(handle))] = g
+	}
+	if !g.borrowed {
+		g.lease = time.AfterFunc(lease, func() { f.expire(g) })
+	}
 }
 
 // redeem finds the grant of a handle, and whether it was used before.
 func (f *Fleet) redeem(raw string) (g *grant, used bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if g = f.grants[raw]; g == nil {
+	if g = f.grants[sum(raw)]; g == nil {
 		return nil, false
 	}
 	used, g.used = g.used, true
 	return g, used
 }
 
-// expire frees what nobody came for, and what a decode that came does not get done with: nothing here renews a lease.
-func (f *Fleet) expire(w *Worker, lease time.Duration) {
+// expire frees what nobody came for, or what a decode that came does not get done with.
+func (f *Fleet) expire(g *grant) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, g := range f.grants {
-		if g.from == w && !g.freed && !g.borrowed && g.pages != nil && time.Since(g.issued) > lease {
-			g.memory.Free(g.pages)
-			g.freed = true
-			if !g.used {
-				g.pages = nil
-			}
-			w.expired.Add(1)
-		}
+	if g.freed {
+		return
+	}
+	g.memory.Free(g.pages)
+	g.freed, g.lapsed = true, !g.used
+	g.from.expired.Add(1)
+}
+
+// release frees what a prefill kept, once decode has read it, or will not.
+func (f *Fleet) release(g *grant) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !g.borrowed && !g.freed {
+		g.memory.Free(g.pages)
+		g.freed = true
+		g.lease.Stop()
 	}
 }
 

@@ -48,8 +48,12 @@ func (c *call) atBootstrap(kv jsonedit.Value) bool {
 	c.w.fleet.mu.Lock()
 	p := c.w.fleet.engines[string(engine)]
 	c.w.fleet.mu.Unlock()
-	if p == nil || p.EngineID() != string(engine) {
+	switch {
+	case p == nil:
 		c.w.Violate(actor.RuleHandle, "remote_engine_id is no prefill's of the fleet")
+		return false
+	case p.EngineID() != string(engine):
+		c.w.Violate(actor.RuleEngineStale, "remote_engine_id is that of a process that has ended")
 		return false
 	}
 	if p.Bootstrap() != string(addr) {
@@ -124,7 +128,7 @@ func (c *call) mooncakeDecode(d *jsonedit.Doc, cfg actor.Config) {
 	if !ok {
 		return
 	}
-	c.held, c.from = pages, mine
+	c.held = pages
 	defer c.free()
 	if c.lie.Is(actor.Early) {
 		c.reply(cfg, pages, mine, m.owner)
@@ -139,7 +143,7 @@ func (c *call) mooncakeDecode(d *jsonedit.Doc, cfg actor.Config) {
 		return
 	case <-c.ctx.Done():
 		return
-	case <-w.Down():
+	case <-c.proc.Down:
 		return
 	}
 	m.mu.Lock()
@@ -155,7 +159,7 @@ func (c *call) mooncakeDecode(d *jsonedit.Doc, cfg actor.Config) {
 		return
 	}
 	time.Sleep(cfg.Transfer)
-	if c.ctx.Err() != nil && memory != nil { // else nothing is written
+	if c.ctx.Err() != nil && memory != nil && !c.proc.Ended() { // else nothing is written
 		w.Violate(actor.RuleAbort, "the connection of a transfer was closed while its pages were being written")
 	}
 	stale := c.lie != nil && (c.lie.Stale || c.lie.Is(actor.StalePages)) || lie != nil && lie.Stale

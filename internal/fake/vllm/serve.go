@@ -27,7 +27,8 @@ type call struct {
 	came time.Time
 	last int64 // of this worker's requests
 	held []int // pages
-	from *actor.Pages
+	proc *actor.Process
+	from *actor.Pages // of proc
 }
 
 // free gives the request's pages back, once: before its end is said, so that who asks next finds them.
@@ -41,7 +42,8 @@ func (c *call) free() {
 func (w *Worker) serve(rw http.ResponseWriter, r *http.Request, ep actor.Endpoint) {
 	cfg := w.Config()
 	lie := w.Lie(cfg.Leg)
-	c := &call{w: w, lie: lie, ctx: r.Context(), came: time.Now(), last: w.serial.Add(1)}
+	c := &call{w: w, lie: lie, ctx: r.Context(), came: time.Now(), last: w.serial.Add(1), proc: w.Process(r.Context())}
+	c.from = c.proc.Pages
 	c.out = actor.NewOut(w.Worker, lie, rw, r)
 	if lie.Is(actor.HalfOpen) {
 		c.out.Silenced()
@@ -75,7 +77,6 @@ func (w *Worker) serve(rw http.ResponseWriter, r *http.Request, ep actor.Endpoin
 	if !c.check(d, cfg) {
 		return
 	}
-	w.fleet.expire(w, w.opt.Lease)
 	switch {
 	case w.opt.Connector == None || cfg.Leg == actor.Both:
 		if !c.out.Silenced() {
@@ -204,11 +205,11 @@ func (c *call) prefillLeg() {
 
 // memory takes and writes pages for the prompt. It is nil if there were none.
 func (c *call) memory(owner actor.Owner, tokens int, write bool) ([]int, *actor.Pages, bool) {
-	mine := c.w.Pages()
-	if c.w.Config().Light {
+	mine, cfg := c.from, c.w.Config()
+	if cfg.Light {
 		return nil, mine, true
 	}
-	pages := c.w.Take(c.ctx, mine.Need(tokens))
+	pages := c.proc.Take(c.ctx, mine.Need(tokens), cfg.Patience)
 	if pages == nil {
 		c.internal()
 		return nil, mine, false
@@ -266,15 +267,21 @@ func (c *call) nixlPrefill(d *jsonedit.Doc, cfg actor.Config) {
 	}
 	g := &grant{from: c.w, request: c.base, owner: owner, digest: c.q.Digest, prompt: c.q.Prompt, pages: pages, memory: mine, issued: time.Now(), lie: c.lie}
 	first, seen := c.first(pages, mine, owner)
+	if c.ctx.Err() != nil { // an abort of what is under way: later there is only the lease
+		mine.Free(pages)
+		return
+	}
+	var kept *actor.Pages
 	if !cfg.Light {
-		g.kept = mine.Keep(pages)
+		kept = mine.Keep(pages)
 	}
 	handle := c.handle(g)
-	if handle != nil {
-		c.w.fleet.issue(compact(handle), g)
+	if g.borrowed {
+		mine.Free(pages)
 	}
+	c.w.fleet.issue(handle, g, c.w.opt.Lease)
 	c.w.mu.Lock()
-	c.w.last, c.w.lastRaw = g, handle
+	c.w.last, c.w.lastRaw, c.w.lastKept = g, handle, kept
 	c.w.mu.Unlock()
 	c.w.PromptTokens.Add(int64(c.q.Prompt))
 	c.w.ReplyTokens.Add(1)
@@ -314,7 +321,7 @@ func (c *call) handle(g *grant) []byte {
 	count, asked := g.prompt, "true"
 	l := c.lie
 	w.mu.Lock()
-	before, raw := w.last, w.lastRaw
+	before, raw, kept := w.last, w.lastRaw, w.lastKept
 	w.mu.Unlock()
 	switch {
 	case l == nil:
@@ -322,10 +329,10 @@ func (c *call) handle(g *grant) []byte {
 		return nil
 	case l.Is(actor.HandleEmpty):
 		return []byte("{}")
-	case l.Is(actor.HandleForeign, actor.HandleBlocks, actor.HandleReplayed) && before != nil:
+	case l.Is(actor.HandleForeign, actor.HandleBlocks, actor.HandleReplayed) && kept != nil:
 		// Somebody else's blocks: under their name, under the own one, or the whole handle as it was.
 		blocks = before.pages
-		g.pages, g.memory, g.borrowed = make([]int, len(blocks)), before.kept, true
+		g.pages, g.memory, g.borrowed = make([]int, len(blocks)), kept, true
 		for i := range g.pages {
 			g.pages[i] = i
 		}
@@ -380,7 +387,7 @@ func (c *call) nixlDecode(d *jsonedit.Doc, cfg actor.Config) {
 			w.Violate(actor.RuleHandle, "kv_transfer_params are not what a prefill of the fleet gave out")
 		case used:
 			w.Violate(actor.RuleHandleReused, "a handle is used again")
-		case g.pages == nil && !cfg.Light || time.Since(g.issued) > w.opt.Lease:
+		case g.lapsed || time.Since(g.issued) > w.opt.Lease:
 			w.Violate(actor.RuleHandleStale, "a handle is used after its lease")
 		case g.request != c.base && !w.opt.AnyID:
 			w.Violate(actor.RuleID, "the legs have different request ids")
@@ -389,13 +396,15 @@ func (c *call) nixlDecode(d *jsonedit.Doc, cfg actor.Config) {
 		default:
 			used = false
 		}
-		if g == nil || used || g.pages == nil && !cfg.Light || g.request != c.base && !w.opt.AnyID || g.digest != c.q.Digest {
+		if g == nil || used || g.lapsed || g.request != c.base && !w.opt.AnyID || g.digest != c.q.Digest {
 			c.internal()
 			return
 		}
 	}
+	if g != nil {
+		defer w.fleet.release(g) // whatever becomes of the request
+	}
 	if c.out.Silenced() || c.lie != nil && c.refuses() {
-		c.release(g)
 		return
 	}
 	owner := w.Arrive()
@@ -406,7 +415,7 @@ func (c *call) nixlDecode(d *jsonedit.Doc, cfg actor.Config) {
 	if !ok {
 		return
 	}
-	c.held, c.from = pages, mine
+	c.held = pages
 	defer c.free()
 	if g != nil {
 		time.Sleep(cfg.Transfer)
@@ -415,23 +424,10 @@ func (c *call) nixlDecode(d *jsonedit.Doc, cfg actor.Config) {
 		if !cfg.Light && !stale {
 			mine.Copy(pages, g.memory, g.pages)
 		}
-		c.release(g)
+		w.fleet.release(g)
 	}
 	w.PromptTokens.Add(int64(c.q.Prompt))
 	c.reply(cfg, pages, mine, owner)
-}
-
-// release frees what a prefill kept.
-func (c *call) release(g *grant) {
-	if g == nil {
-		return
-	}
-	c.w.fleet.mu.Lock()
-	defer c.w.fleet.mu.Unlock()
-	if !g.borrowed && !g.freed {
-		g.memory.Free(g.pages)
-		g.freed = true
-	}
 }
 
 // reply generates from what lies in the pages, and sends it.
@@ -457,7 +453,7 @@ func (c *call) alone(cfg actor.Config) {
 	if !ok {
 		return
 	}
-	c.held, c.from = pages, mine
+	c.held = pages
 	defer c.free()
 	c.w.PromptTokens.Add(int64(c.q.Prompt))
 	c.reply(cfg, pages, mine, owner)

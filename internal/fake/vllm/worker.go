@@ -43,8 +43,9 @@ type Worker struct {
 	mu        sync.Mutex
 	boot      int // of the engine id
 	engineID  string
-	last      *grant // that this prefill gave out, and its handle: for lies
+	last      *grant // that this prefill gave out, its handle, and what was in its pages: for lies
 	lastRaw   []byte
+	lastKept  *actor.Pages
 	bootstrap *http.Server
 	bootAddr  string
 	expired   atomic.Int64 // leases that ran out

@@ -71,7 +71,12 @@ func ask(t *testing.T, g *gateway.Gateway, chat, stream bool, extra string) got 
 
 func admin(t *testing.T, g *gateway.Gateway, path string) string {
 	t.Helper()
-	resp, err := http.Get("http://" + g.AdminAddr() + path)
+	return get(t, "http://"+g.AdminAddr()+path)
+}
+
+func get(t *testing.T, url string) string {
+	t.Helper()
+	resp, err := http.Get(url)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -249,12 +249,13 @@ type Ending uint8
 
 const (
 	Good    Ending = iota // the reply is complete: what still comes is read
-	Unheard               // nobody waits any more: cut once no transfer can be under way
+	Unheard               // nobody waits any more: cut once no transfer can be under way, and nothing is left standing for one
 	Refused               // prefill gives no pages: decode is ended, soon
 	Swallow               // the legs contradict each other: nothing is cut until it ends by itself
 )
 
-// grace is how long after prefill's refusal decode may show that it speaks all the same.
+// grace is how long after prefill's refusal decode may show that it speaks all the same, and how long a prefill whose client has left may
+// go on before it is cut.
 const grace = 200 * time.Millisecond
 
 // End lets go of the output and ends the legs that still run. settle is the longest that they may take.
@@ -273,7 +274,7 @@ func (r *Run) End(how Ending, settle time.Duration) {
 	one := r.plan.Prefill == nil
 	serial := !one && r.plan.Decode == nil
 	var cut []legs.Leg
-	var later time.Duration
+	var later func()
 	switch {
 	case r.live == 0:
 	case how == Unheard:
@@ -281,13 +282,13 @@ func (r *Run) End(how Ending, settle time.Duration) {
 			cut = append(cut, legs.Decode)
 		}
 		if serial && !r.handed {
-			cut = append(cut, legs.Prefill) // nothing was handed over yet: the engine frees what it has
+			later = r.leave
 		}
 	case how == Refused:
 		if one || r.spoke {
 			cut = append(cut, legs.Decode)
 		} else {
-			later = grace
+			later = r.abandon
 		}
 	}
 	if r.live > 0 {
@@ -297,8 +298,20 @@ func (r *Run) End(how Ending, settle time.Duration) {
 	for _, l := range cut {
 		r.cancel[l]()
 	}
-	if later > 0 {
-		time.AfterFunc(later, r.abandon)
+	if later != nil {
+		time.AfterFunc(grace, later)
+	}
+}
+
+// leave cuts a prefill that has handed nothing over yet. The engine frees what it has of a prompt that it works on. Of one that it is done
+// with it keeps the pages until somebody reads them, or their lease ends, whether its answer was heard or not: so prefill is given a
+// moment, in which short prompts end in order, and what is cut is long, and seldom cut between its end and its answer.
+func (r *Run) leave() {
+	r.mu.Lock()
+	handed := r.handed
+	r.mu.Unlock()
+	if !handed {
+		r.cancel[legs.Prefill]()
 	}
 }
 
