@@ -24,13 +24,41 @@ type reply struct {
 // door is a gateway's address.
 type door string
 
-// post sends a completion to the gateway as a client would.
-func (d door) post(ctx context.Context, model, prompt string, tokens int, stream bool) (*http.Response, error) {
-	b, err := json.Marshal(map[string]any{"model": model, "prompt": prompt, "max_tokens": tokens, "temperature": 0, "stream": stream})
+// Reply is the kind of reply that a client asks for. The zero value is a whole completion.
+type Reply struct {
+	Chat   bool `json:"chat"`
+	Stream bool `json:"stream"`
+}
+
+// Replies are all kinds.
+func Replies() []Reply { return []Reply{{}, {Stream: true}, {Chat: true}, {Chat: true, Stream: true}} }
+
+func (k Reply) String() string {
+	name := "completion"
+	if k.Chat {
+		name = "chat"
+	}
+	if k.Stream {
+		name += ", streamed"
+	}
+	return name
+}
+
+// post sends a request to the gateway as a client would.
+func (d door) post(ctx context.Context, k Reply, model, prompt string, tokens int) (*http.Response, error) {
+	path := "/v1/completions"
+	asked := map[string]any{"model": model, "max_tokens": tokens, "temperature": 0, "stream": k.Stream}
+	if k.Chat {
+		path = "/v1/chat/completions"
+		asked["messages"] = []map[string]any{{"role": "user", "content": prompt}}
+	} else {
+		asked["prompt"] = prompt
+	}
+	b, err := json.Marshal(asked)
 	if err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+string(d)+"/v1/completions", bytes.NewReader(b))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+string(d)+path, bytes.NewReader(b))
 	if err != nil {
 		return nil, err
 	}
@@ -38,14 +66,27 @@ func (d door) post(ctx context.Context, model, prompt string, tokens int, stream
 	return http.DefaultClient.Do(req)
 }
 
-// stream asks for a streamed reply, and calls first once its first text has come.
-func (d door) stream(ctx context.Context, model, prompt string, tokens int, first func()) (reply, error) {
-	resp, err := d.post(ctx, model, prompt, tokens, true)
+// say asks for a reply of some kind. first is called once its first text has come, of one that is streamed; nil is nobody.
+func (d door) say(ctx context.Context, k Reply, model, prompt string, tokens int, first func()) (reply, error) {
+	resp, err := d.post(ctx, k, model, prompt, tokens)
 	if err != nil {
 		return reply{}, err
 	}
 	defer resp.Body.Close()
 	r := reply{status: resp.StatusCode, verdict: resp.Header.Get("X-Sluice-Verdict")}
+	if !k.Stream || r.status != http.StatusOK {
+		all, err := io.ReadAll(resp.Body)
+		if err != nil {
+			return reply{}, err
+		}
+		r.body = string(all)
+		var v answer
+		if err := json.Unmarshal(all, &v); err != nil {
+			return r, fmt.Errorf("drill: the reply is not JSON: %w", err)
+		}
+		r.code, r.message, r.text = v.Error.Code, v.Error.Message, v.text()
+		return r, nil
+	}
 	s := bufio.NewScanner(resp.Body)
 	for s.Scan() {
 		data, ok := strings.CutPrefix(s.Text(), "data: ")
@@ -57,11 +98,11 @@ func (d door) stream(ctx context.Context, model, prompt string, tokens int, firs
 		if json.Unmarshal([]byte(data), &v) != nil {
 			continue
 		}
-		if len(v.Choices) > 0 && v.Choices[0].Text != "" {
-			if r.text == "" {
+		if t := v.text(); t != "" {
+			if r.text == "" && first != nil {
 				first()
 			}
-			r.text += v.Choices[0].Text
+			r.text += t
 		}
 		if v.Error.Code != "" {
 			r.code, r.message, r.status = v.Error.Code, v.Error.Message, 500
@@ -73,38 +114,34 @@ func (d door) stream(ctx context.Context, model, prompt string, tokens int, firs
 	return r, s.Err()
 }
 
+// stream asks for a streamed completion, and calls first once its first text has come.
+func (d door) stream(ctx context.Context, model, prompt string, tokens int, first func()) (reply, error) {
+	return d.say(ctx, Reply{Stream: true}, model, prompt, tokens, first)
+}
+
+// ask asks for a whole completion.
+func (d door) ask(ctx context.Context, model, prompt string, tokens int) (reply, error) {
+	return d.say(ctx, Reply{}, model, prompt, tokens, nil)
+}
+
 // answer is what a drill reads of a reply, or of an event of one.
 type answer struct {
 	Choices []struct {
-		Text string `json:"text"`
-	} `json:"choices"`
+		Text           string
+		Delta, Message struct{ Content string }
+	}
 	Error struct {
-		Code    string `json:"code"`
-		Message string `json:"message"`
-	} `json:"error"`
+		Code    string
+		Message string
+	}
 }
 
-// ask asks for a whole reply.
-func (d door) ask(ctx context.Context, model, prompt string, tokens int) (reply, error) {
-	resp, err := d.post(ctx, model, prompt, tokens, false)
-	if err != nil {
-		return reply{}, err
+func (a answer) text() string {
+	if len(a.Choices) == 0 {
+		return ""
 	}
-	defer resp.Body.Close()
-	all, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return reply{}, err
-	}
-	r := reply{status: resp.StatusCode, body: string(all), verdict: resp.Header.Get("X-Sluice-Verdict")}
-	var v answer
-	if err := json.Unmarshal(all, &v); err != nil {
-		return r, fmt.Errorf("drill: the reply is not JSON: %w", err)
-	}
-	r.code, r.message = v.Error.Code, v.Error.Message
-	if len(v.Choices) > 0 {
-		r.text = v.Choices[0].Text
-	}
-	return r, nil
+	c := a.Choices[0]
+	return c.Text + c.Delta.Content + c.Message.Content
 }
 
 // shared is how many consecutive bytes count as another's text: less can be chance.

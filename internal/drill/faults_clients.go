@@ -57,7 +57,7 @@ func (s *scene) controlFields(ctx context.Context) (got seen, err error) {
 		r := reply{status: resp.StatusCode, body: string(all), verdict: resp.Header.Get("X-Sluice-Verdict")}
 		var v answer
 		if json.Unmarshal(all, &v) == nil && len(v.Choices) > 0 {
-			r.text = v.Choices[0].Text
+			r.text = v.text()
 		}
 		r.code, r.message = v.Error.Code, v.Error.Message
 		got.fired++

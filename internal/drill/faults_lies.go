@@ -63,7 +63,7 @@ func lies() []fault {
 
 // lied lets B's request go through a prefill that lies.
 func (s *scene) lied(ctx context.Context, l liar.Lie) (seen, error) {
-	if l == liar.OtherAttempt || l == liar.OtherManifest || l == liar.Replayed { // of A, whom the liar serves honestly for once
+	if l.Reuses() { // of A, whom the liar serves honestly for once
 		r, err := s.x.door().ask(ctx, "liar", s.a, 40)
 		if err != nil || !strings.Contains(r.text, s.code) {
 			return seen{}, fmt.Errorf("drill: the liar does not serve honestly: %d %s (%w)", r.status, r.message, err)
@@ -72,7 +72,7 @@ func (s *scene) lied(ctx context.Context, l liar.Lie) (seen, error) {
 			return seen{}, err
 		}
 	}
-	if l == liar.Placeholder || l == liar.Overstated || l == liar.Silent {
+	if l.Long() {
 		s.b = plain(s.rng, s.own, longTokens)
 	}
 	if err := s.freshLiar(ctx, l); err != nil {

@@ -12,9 +12,10 @@ import (
 	"github.com/sluicekv/sluice/internal/verdict"
 )
 
-// Row is one lie told to one fleet.
+// Row is one lie told to one request.
 type Row struct {
 	Lie          string   `json:"lie"`
+	Reply        Reply    `json:"reply"` // that B asked for
 	GuardsOn     []string `json:"guards_on"`
 	Status       int      `json:"status"`        // that B's client got
 	Guard        string   `json:"guard"`         // that stopped the lie; "" if none did
@@ -36,7 +37,9 @@ type Report struct {
 // Options of a drill.
 type Options struct {
 	Seed uint64
-	Lies []liar.Lie // nil: all
+	Lies []liar.Lie // nil: those of the incident
+	// Replies that B asks for, a row for each; nil: a whole completion.
+	Replies []Reply
 	// Guards that are left on, a row for each set; nil: all of them in the release build; all, each alone, and none in the unsafe one.
 	Sets     []guard.Guard
 	Progress func(done, total int, now string)
@@ -50,20 +53,25 @@ func Incident(ctx context.Context, opt Options) (Report, error) {
 	if opt.Sets == nil {
 		opt.Sets = sets()
 	}
+	if opt.Replies == nil {
+		opt.Replies = []Reply{{}}
+	}
 	r := Report{Unsafe: guard.Unsafe}
-	total := len(opt.Lies) * len(opt.Sets)
+	total := len(opt.Lies) * len(opt.Sets) * len(opt.Replies)
 	for _, lie := range opt.Lies {
 		for _, on := range opt.Sets {
-			if opt.Progress != nil {
-				opt.Progress(len(r.Rows), total, string(lie))
-			}
-			row, err := tell(ctx, lie, on, opt.Seed)
-			if err != nil {
-				return r, fmt.Errorf("drill: %s with guards %q on: %w", lie, on, err)
-			}
-			r.Rows = append(r.Rows, row)
-			if ctx.Err() != nil {
-				return r, ctx.Err()
+			for _, k := range opt.Replies {
+				if opt.Progress != nil {
+					opt.Progress(len(r.Rows), total, string(lie))
+				}
+				row, err := tell(ctx, lie, on, k, opt.Seed)
+				if err != nil {
+					return r, fmt.Errorf("drill: %s with guards %q on, %s: %w", lie, on, k, err)
+				}
+				r.Rows = append(r.Rows, row)
+				if ctx.Err() != nil {
+					return r, ctx.Err()
+				}
 			}
 		}
 	}
@@ -85,8 +93,8 @@ func sets() []guard.Guard {
 	return append(out, 0)
 }
 
-// tell runs one row on a fleet of its own.
-func tell(ctx context.Context, lie liar.Lie, on guard.Guard, seed uint64) (Row, error) {
+// tell runs one row on a fleet of its own: has A served, and then tells the lie to B.
+func tell(ctx context.Context, lie liar.Lie, on guard.Guard, k Reply, seed uint64) (Row, error) {
 	restore := leave(on)
 	defer restore()
 	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
@@ -99,15 +107,15 @@ func tell(ctx context.Context, lie liar.Lie, on guard.Guard, seed uint64) (Row, 
 	rng := rand.New(rand.NewPCG(seed, 1))
 	code, own := secret(rng), secret(rng)
 	const aTokens = 3000
-	bTokens := 4500 // over prefill's pool, under decode's
-	if lie != liar.Placeholder && lie != liar.Overstated && lie != liar.Silent {
-		bTokens = 2000
+	bTokens := 2000
+	if lie.Long() {
+		bTokens = 4500 // over prefill's pool, under decode's
 	}
 	a, b := planted(code, aTokens), plain(rng, own, bTokens)
 
 	// Another attempt's pages are A's: it is served by the same prefill, which is honest for once.
 	through := "honest"
-	if lie == liar.OtherAttempt {
+	if lie.Reuses() {
 		f.liar.Tell("")
 		through = "liar"
 	}
@@ -123,16 +131,16 @@ func tell(ctx context.Context, lie liar.Lie, on guard.Guard, seed uint64) (Row, 
 	}
 	f.liar.Tell(lie)
 
-	row := Row{Lie: string(lie), GuardsOn: []string{}}
+	row := Row{Lie: string(lie), Reply: k, GuardsOn: []string{}}
 	if on != 0 {
 		row.GuardsOn = strings.Split(on.String(), ",")
 	}
 	before := f.decode.Snapshot()
 	var got reply
 	if lie == liar.Late {
-		got, err = f.late(ctx, a, b)
+		got, err = f.late(ctx, k, a, b)
 	} else {
-		got, err = f.front().ask(ctx, "liar", b, 60)
+		got, err = f.front().say(ctx, k, "liar", b, 60, nil)
 	}
 	if err != nil {
 		return Row{}, err
@@ -149,14 +157,18 @@ func tell(ctx context.Context, lie liar.Lie, on guard.Guard, seed uint64) (Row, 
 	row.PoolFree, row.PoolTotal, row.Nonzero = f.settled(ctx)
 	row.Guard = named(got)
 	after := f.decode.Snapshot()
-	if lie == liar.Late && row.Guard == "" && after.PagesRefused+after.LateFrames > before.PagesRefused+before.LateFrames && on&guard.Gate != 0 {
-		row.Guard = guard.Gate.String() // B never noticed: the writes of the aborted attempt met no grant
+	turned := after.PagesRefused + after.LateFrames + after.StrayFrames - before.PagesRefused - before.LateFrames - before.StrayFrames
+	switch {
+	case lie.Harmless() && row.Guard == "" && turned > 0 && on&guard.Gate != 0:
+		row.Guard = guard.Gate.String() // B never noticed: the writes met no grant
+	case lie.Stranger() && row.Guard == verdict.PeerLost.String() && after.PagesLanded == before.PagesLanded:
+		row.Guard = "hello" // the pair never met
 	}
 	return row, nil
 }
 
 // late aborts A in mid-handoff, lets B have its pages, and then lets A's writes go.
-func (f *fleet) late(ctx context.Context, a, b string) (reply, error) {
+func (f *fleet) late(ctx context.Context, k Reply, a, b string) (reply, error) {
 	aborted, abort := context.WithCancel(ctx)
 	go func() { _, _ = f.front().ask(aborted, "liar", a, 40) }() // its client hangs up: there is no answer
 	select {
@@ -169,7 +181,19 @@ func (f *fleet) late(ctx context.Context, a, b string) (reply, error) {
 	f.settled(ctx) // A's pages are back
 	f.liar.Tell("")
 	// B's honest reply is long, and the late writes fall into it.
-	return f.front().stream(ctx, "honest", b, 3000, func() { f.liar.Loose() })
+	if k.Stream {
+		return f.front().say(ctx, k, "honest", b, 3000, func() { f.liar.Loose() })
+	}
+	landed := f.decode.Snapshot().PagesLanded + uint64(len(b)/pageTokens)
+	over, done := context.WithCancel(ctx)
+	defer done()
+	go func() {
+		for f.decode.Snapshot().PagesLanded < landed && over.Err() == nil {
+			time.Sleep(time.Millisecond) // nothing tells of a landing but its count
+		}
+		f.liar.Loose()
+	}()
+	return f.front().say(ctx, k, "honest", b, 3000, nil)
 }
 
 // named is the guard that a refusal speaks for.

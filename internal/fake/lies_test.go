@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"net/http"
 	"runtime"
 	"strings"
 	"sync"
@@ -309,5 +310,30 @@ func TestLiesAreTimed(t *testing.T) {
 	}
 	if err := actor.Explain(io.Discard); err != nil {
 		t.Error(err)
+	}
+}
+
+// An empty success is empty on every engine, in every kind of reply: no text, no finish reason, no tokens counted, and a good end.
+func TestAnEmptySuccessIsEmpty(t *testing.T) {
+	for _, engine := range []string{Plain, PlainSGLang} {
+		p := NewPair(t, Options{Engine: engine})
+		p.Tell(Lie{Kind: actor.Empty, Leg: actor.Both})
+		for _, stream := range []string{"", `,"stream":true,"stream_options":{"include_usage":true}`} {
+			for path, prompt := range map[string]string{"/v1/completions": `"prompt":"ab ab"`, "/v1/chat/completions": `"messages":[{"role":"user","content":"ab ab"}]`} {
+				resp, err := http.Post(p.Decode.URL()+path, "application/json", strings.NewReader(`{"model":"recall","max_tokens":4,`+prompt+stream+`}`))
+				if err != nil {
+					t.Fatal(err)
+				}
+				b, _ := io.ReadAll(resp.Body)
+				resp.Body.Close()
+				got := string(b)
+				if resp.StatusCode != 200 || strings.Contains(got, `"text"`) || strings.Contains(got, `"content":"a`) || strings.Contains(got, `"finish_reason":"`) || !strings.Contains(got, `"completion_tokens":0`) {
+					t.Errorf("%s %s%s: %d %s", engine, path, stream, resp.StatusCode, got)
+				}
+				if stream != "" && !strings.HasSuffix(got, "data: [DONE]\n\n") {
+					t.Errorf("%s %s: no end: %s", engine, path, got)
+				}
+			}
+		}
 	}
 }

@@ -80,6 +80,18 @@ func Parse(s string) (Lie, error) {
 	return "", fmt.Errorf("liar: no lie is named %q; there are %v", s, Lies())
 }
 
+// Long reports whether the lie is about a prompt that is over the liar's pool.
+func (l Lie) Long() bool { return l.placeholder() || l == RefusedInEngine || l == RefusedInManifest }
+
+// Reuses reports whether the lie needs an attempt that the liar served honestly before.
+func (l Lie) Reuses() bool { return l == OtherAttempt || l == OtherManifest || l == Replayed }
+
+// Harmless reports whether the lie is none of the request's business that meets it: it is served, and the gate turns the rest away.
+func (l Lie) Harmless() bool { return l == Late || l == Guessed || l == Replayed }
+
+// Stranger reports whether the lie shows when the workers meet, before there is an attempt between them.
+func (l Lie) Stranger() bool { return l == OtherShape || l == OtherDType }
+
 // overstates reports whether the lie needs a worker that names a pool larger than its own.
 func (l Lie) overstates() bool { return l != Placeholder }
 

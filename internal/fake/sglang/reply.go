@@ -57,7 +57,8 @@ func (c *call) generate(cfg actor.Config, context []actor.Slot, owner actor.Owne
 		}
 		return !c.out.Over()
 	}
-	for len(o.ids) < q.MaxTokens {
+	empty := q.Stream && c.lie.Is(actor.Empty)
+	for len(o.ids) < q.MaxTokens && !empty {
 		var slot actor.Slot
 		if first != nil {
 			slot = actor.Slot{Token: *first, Owner: owner}
@@ -107,7 +108,9 @@ func (c *call) generate(cfg actor.Config, context []actor.Slot, owner actor.Owne
 		c.answer(o)
 		return
 	}
-	say(true)
+	if !empty {
+		say(true)
+	}
 	c.end(o)
 }
 

@@ -41,7 +41,7 @@ func (c *call) generate(cfg actor.Config, context []actor.Slot, owner actor.Owne
 		c.out.Begin()
 		c.start(o)
 	}
-	done := false
+	done := q.Stream && c.lie.Is(actor.Empty)
 	for !done && len(o.ids) < q.MaxTokens {
 		slot := copier.Next()
 		o.ids = append(o.ids, slot.Token)
@@ -318,9 +318,6 @@ func (c *call) continuous() bool {
 func (c *call) textChunk(o outcome, text string, last bool) {
 	if c.q.Endpoint == actor.Messages {
 		c.messageText(text)
-		return
-	}
-	if last && c.lie.Is(actor.Empty) {
 		return
 	}
 	chat := c.q.Endpoint == actor.Chat

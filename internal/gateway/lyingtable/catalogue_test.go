@@ -65,6 +65,7 @@ func TestLyingTable(t *testing.T) {
 	if guard.Unsafe {
 		t.Skip("the table is of the release build")
 	}
+	t.Parallel()
 	var rows []*row
 	for _, engine := range fake.Engines() {
 		for _, about := range actor.Catalogue() {
@@ -75,16 +76,19 @@ func TestLyingTable(t *testing.T) {
 			}
 		}
 	}
+	// Most of them wait for something most of the time, the slow ones for seconds.
 	var wg sync.WaitGroup
-	turn := make(chan struct{}, 32) // many of them wait for something
+	quick, slow := newTurns(32), newTurns(256)
 	for _, r := range rows {
 		if testing.Short() && r.at%5 != 0 {
 			continue
 		}
+		turns := quick
+		if r.slow() {
+			turns = slow
+		}
 		for _, mode := range []gateway.Mode{gateway.Enforce, gateway.Observe} {
-			turn <- struct{}{}
-			wg.Go(func() {
-				defer func() { <-turn }()
+			turns.run(&wg, func() {
 				c := &inCell{T: t, name: fmt.Sprintf("%s, %s tells %s, %s", r.engine, r.leg, r.about.Kind, mode), client: &http.Client{Transport: &http.Transport{}}}
 				defer c.client.CloseIdleConnections()
 				defer c.clean()
@@ -92,14 +96,35 @@ func TestLyingTable(t *testing.T) {
 			})
 		}
 	}
+	natives := tellNatives(t, &wg)
 	wg.Wait()
 	for _, r := range rows {
 		r.judge(t)
 	}
+	for _, r := range natives {
+		r.judge(t)
+	}
 	if testing.Verbose() {
-		t.Log("\n" + table(rows))
+		t.Log("\n" + table(rows, natives))
 	}
 }
+
+// turns bound how many run at a time.
+type turns chan struct{}
+
+func newTurns(n int) turns { return make(turns, n) }
+
+// run runs f when it is its turn, and does not wait.
+func (s turns) run(wg *sync.WaitGroup, f func()) {
+	wg.Go(func() {
+		s <- struct{}{}
+		defer func() { <-s }()
+		f()
+	})
+}
+
+// slow reports whether the lie is that nothing comes, for longer than the gateway waits.
+func (r *row) slow() bool { return r.about.Slow || r.about.Kind == actor.Endless }
 
 // asked is the engine as a fleet's file names it.
 func asked(engine string) string {
@@ -109,7 +134,7 @@ func asked(engine string) string {
 	return engine
 }
 
-var turns sync.Mutex // of rows
+var telling sync.Mutex // of cells
 
 // tell has the lie told to a gateway of its own.
 func (r *row) tell(c *inCell, mode gateway.Mode) {
@@ -120,8 +145,8 @@ func (r *row) tell(c *inCell, mode gateway.Mode) {
 		p := fake.NewPair(c, fake.Options{Engine: r.engine, Patience: 3 * time.Second, Decode: fake.Leg{Pool: 2048}, Prefill: fake.Leg{Pool: 2048}})
 		g := front(c, p, mode, r.about)
 		for _, chat := range []bool{false, true} {
-			if !*full && chat != (r.at%2 == 0 == stream) || r.about.Kind == actor.Empty && r.engine != fake.VLLMNixl && stream && !chat {
-				continue // the second: the fakes of SGLang do not play it
+			if !*full && chat != (r.at%2 == 0 == stream) {
+				continue
 			}
 			p.Honest()
 			for range 2 {
@@ -145,9 +170,9 @@ func (r *row) tell(c *inCell, mode gateway.Mode) {
 			}
 			x.guards = named(c, g, before, r.quiet(mode, a.status))
 			x.leaks = len(p.Leaks()) - old
-			turns.Lock()
+			telling.Lock()
 			r.cells = append(r.cells, x)
-			turns.Unlock()
+			telling.Unlock()
 			p.Honest()
 		}
 	}
@@ -242,7 +267,7 @@ func (r *row) status() int {
 	return 502
 }
 
-func table(rows []*row) string {
+func table(rows []*row, natives []*nativeRow) string {
 	var b bytes.Buffer
 	w := tabwriter.NewWriter(&b, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "ENGINE\tLEG\tLIE\tREPLIES\tCLIENT GOT\tFOREIGN BYTES\tINCIDENT\tOBSERVED\tLEAKED AT THE WORKER")
@@ -274,8 +299,12 @@ func table(rows []*row) string {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\n", r.engine, r.leg, r.about.Kind, list(replies), list(status), note, list(incident), list(observed), workers)
 	}
+	for _, r := range natives {
+		fmt.Fprintln(w, r.line())
+	}
 	w.Flush()
-	fmt.Fprintf(&b, "%d rows; workers said another tenant's text in %d replies\n", len(rows), leaks)
+	fmt.Fprintf(&b, "%d rows; workers said another tenant's text in %d replies\n", len(rows)+len(natives), leaks)
+	fmt.Fprintln(&b, "Native guards always enforce: a reply is computed from its own request's pages, or it is an error. A lie that is none of the request's business is turned away, and the reply is its own.")
 	return b.String()
 }
 

@@ -43,6 +43,7 @@ func TestSoakHasNoFalseAlarm(t *testing.T) {
 	if guard.Unsafe {
 		t.Skip("the soak is of the release build")
 	}
+	t.Parallel()
 	n := *soakFor
 	if testing.Short() {
 		n = min(n, 400)
@@ -69,7 +70,8 @@ func TestSoakHasNoFalseAlarm(t *testing.T) {
 
 // flat compares what the gateway kept, early and late.
 func (s *soak) flat(early, late kept) {
-	if more := late.Goroutines - early.Goroutines; more > 0 {
+	// Goroutines that ran a leg wait for another, 64 of them at most.
+	if more := late.Goroutines - early.Goroutines; more > 64 {
 		s.t.Errorf("%d goroutines more than before", more)
 	}
 	// A connection to a worker is kept for each of the requests that it had at a time, and that is drawn.
@@ -102,6 +104,7 @@ func TestSoakUnderRestarts(t *testing.T) {
 	if guard.Unsafe {
 		t.Skip("the soak is of the release build")
 	}
+	t.Parallel()
 	s := newSoak(t)
 	s.restarting.Store(true)
 	ctx, cancel := context.WithCancel(context.Background())
