@@ -72,11 +72,11 @@ func (s *soak) hangUp(n int) int64 {
 			io.WriteString(c, q)
 			if i%3 > 0 {
 				patience := time.Duration(i%7*3) * time.Millisecond
-				if i%3 == 2 {
+				if i%3 == 2 && i%7 > 0 {
 					patience = 10 * time.Second // it has its part, or the whole, and goes
 				}
 				c.SetReadDeadline(time.Now().Add(patience))
-				if m, _ := io.ReadFull(c, make([]byte, 40*(i%20))); m > 0 {
+				if m, _ := io.ReadFull(c, make([]byte, 8*(i%20))); m > 0 {
 					answered.Add(1)
 				}
 			}
