@@ -59,7 +59,7 @@ func newRig(t *testing.T, o fake.Options, guards map[string]gateway.Mode, change
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { g.Close() })
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := g.WaitReady(ctx); err != nil {
 		t.Fatal(err)

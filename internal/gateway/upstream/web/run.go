@@ -28,6 +28,7 @@ type Run struct {
 	full     bool     // HeldFull was said
 	over     bool     // nobody waits for output
 	end      Ending
+	grace    time.Duration
 	spoke    bool      // decode sent content
 	handed   bool      // decode was asked
 	handedAt time.Time // prefill's answer was there; of decode's goroutine alone
@@ -64,7 +65,7 @@ type Report struct {
 
 // Start sends the first leg or both, and does not wait. quiet is called once, when nothing of the attempt moves any more.
 func Start(p Plan, quiet func()) *Run {
-	r := &Run{plan: p, wake: make(chan struct{}, 1), quiet: quiet, began: time.Now()}
+	r := &Run{plan: p, wake: make(chan struct{}, 1), quiet: quiet, grace: grace, began: time.Now()}
 	r.space.L = &r.mu
 	r.report = Report{Prompt: -1, DecodePrompt: -1, Completion: -1, Cached: -1, Settled: true}
 	for l := range r.ctx {
@@ -299,7 +300,7 @@ func (r *Run) End(how Ending, settle time.Duration) {
 		r.cancel[l]()
 	}
 	if later != nil {
-		time.AfterFunc(grace, later)
+		time.AfterFunc(r.grace, later)
 	}
 }
 
