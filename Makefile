@@ -61,7 +61,7 @@ VLLM_CLIENTS ?= .cache/e2e-clients
 E2E_VLLM_RUN ?= .cache/e2e-vllm
 E2E_VLLM := $(GO) run ./bench/e2e/vllm -env $(VLLM_ENV) -clients $(VLLM_CLIENTS) -run $(E2E_VLLM_RUN) -shared $(SHARED)
 .PHONY: e2e-vllm
-e2e-vllm: ## A real vLLM pair over NIXL behind sluice gateway: misuse, odd bodies, slow decodes, 6,500 honest requests, load clients (4 GB of disk, 5 of memory, 35 minutes; needs SHARED=../shared)
+e2e-vllm: ## A real vLLM pair over NIXL behind sluice gateway: misuse, odd bodies, slow decodes, 5,000 honest requests, load clients (4 GB of disk, 5 of memory, 35 minutes; needs SHARED=../shared)
 	bench/e2e/vllm/install.sh $(VLLM_ENV) $(VLLM_CLIENTS)
 	rm -f $(E2E_VLLM_RUN)/results.json
 	trap '$(E2E_VLLM) down' EXIT; ok=true; \

@@ -48,7 +48,7 @@ func main() {
 	flag.BoolVar(&b.cache, "cache", true, "up: the engines keep prefixes")
 	flag.BoolVar(&b.first, "first-token", false, "traffic, clients: with the guard first-token, enforced")
 	flag.BoolVar(&b.write, "write", false, "report: put the results into docs/e2e.md")
-	flag.IntVar(&b.traffic.requests, "requests", 5000, "traffic: how many")
+	flag.IntVar(&b.traffic.requests, "requests", 3500, "traffic: how many")
 	flag.IntVar(&b.traffic.crowd, "crowd", 64, "traffic: how many at once")
 	flag.DurationVar(&b.traffic.most, "for", 0, "traffic: stop asking after so long; 0 is never")
 	flag.Uint64Var(&b.traffic.seed, "seed", uint64(time.Now().Unix()), "traffic: of the prompts")
