@@ -264,6 +264,9 @@ func (r *Run) hearChunk(s *summary, like *alike, data []byte) {
 		count = s.completion
 	}
 	r.hearTop(legs.Decode, doc, true, count)
+	if s.failed() {
+		r.tell(legs.LegFinish{Leg: legs.Decode, Reason: legs.Other}, nil) // before the chunk that would tell a client that this is an end
+	}
 	n := 0
 	if s.content {
 		n = 1

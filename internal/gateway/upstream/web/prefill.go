@@ -67,7 +67,7 @@ func (r *Run) askPrefill() (decode *Call) {
 	if v, is := errorUnder200(legs.Prefill, doc); is {
 		return no(legs.LegBroke{Leg: legs.Prefill, Verdict: v})
 	}
-	s := summary{most: 1, ours: r.plan.ID}
+	s := summary{most: 1, ours: r.plan.ID, first: true}
 	if why := s.add(doc, false); why != "" {
 		return no(legs.LegBroke{Leg: legs.Prefill, Verdict: verdict.Of(verdict.ProtocolViolation, verdict.Prefill, "prefill's answer %s", why)})
 	}

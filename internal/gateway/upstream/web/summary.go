@@ -13,6 +13,7 @@ import (
 type summary struct {
 	ours               string // the id that the engines were given for this attempt
 	most               int    // choices that were asked for; 0: not known
+	first              bool   // of prefill: it makes one token, and ends in no other way than by having made it
 	id, model          string
 	begun              bool
 	prompt, completion int // -1: not said
@@ -57,22 +58,15 @@ func (s *summary) add(doc *jsonedit.Doc, chunk bool) string {
 		}
 	} else if id, _ := doc.Get("id").Text(); string(id) != s.id {
 		return "has another id than the reply's before"
+	} else if model, _ := doc.Get("model").Text(); len(model) > 0 && s.model != "" && string(model) != s.model {
+		return "names another model than the reply's before"
 	}
 	s.content, s.usage = false, false
-	if u := doc.Get("usage"); u.Kind() == jsonedit.Object {
-		u.Each(func(name []byte, v jsonedit.Value) bool {
-			n, ok := v.Int()
-			if !ok || n < 0 || n > 1<<40 {
-				return true
-			}
-			switch string(name) {
-			case "prompt_tokens":
-				s.prompt, s.usage = int(n), true
-			case "completion_tokens":
-				s.completion = int(n)
-			}
-			return true
-		})
+	if why := s.counts(doc.Get("usage")); why != "" {
+		return why
+	}
+	if why := s.meta(doc.Get("meta_info")); why != "" {
+		return why
 	}
 	why, any, here := "", false, s.here[:0]
 	choices := doc.Get("choices")
@@ -95,6 +89,52 @@ func (s *summary) add(doc *jsonedit.Doc, chunk bool) string {
 	return why
 }
 
+// counts takes a usage. A count may be left out or null; what is no count in its place is a breach, and not the same as silence.
+func (s *summary) counts(u jsonedit.Value) (why string) {
+	if !u.Said() {
+		return ""
+	}
+	if u.Kind() != jsonedit.Object {
+		return "has a usage that is no object"
+	}
+	u.Each(func(name []byte, v jsonedit.Value) bool {
+		prompt := string(name) == "prompt_tokens"
+		if !prompt && string(name) != "completion_tokens" || !v.Said() {
+			return true
+		}
+		n, ok := v.Int()
+		switch {
+		case !ok || n < 0 || n > 1<<40:
+			why = "counts tokens with what is no count"
+		case prompt:
+			s.prompt, s.usage = int(n), true
+		default:
+			s.completion = int(n)
+		}
+		return why == ""
+	})
+	return why
+}
+
+// meta takes what SGLang says of a request in its own words. Its chats and completions do not say it; where it is said beside a usage and a
+// finish reason it must not take them back.
+func (s *summary) meta(m jsonedit.Value) string {
+	if m.Kind() != jsonedit.Object {
+		return ""
+	}
+	reason := m.Get("finish_reason")
+	if reason.Kind() == jsonedit.Object {
+		reason = reason.Get("type")
+	}
+	if text, ok := reason.Text(); reason.Said() && (!ok || s.finishOf(text) == legs.Other) {
+		return "takes back in its meta_info that it succeeded"
+	}
+	if n, ok := m.Get("prompt_tokens").Int(); ok && s.prompt >= 0 && n != int64(s.prompt) {
+		return "has two counts of its prompt"
+	}
+	return ""
+}
+
 // choice takes one choice. It returns its place among the reply's, and what is wrong with it.
 func (s *summary) choice(c jsonedit.Value) (place int, why string) {
 	var at int64
@@ -110,6 +150,14 @@ func (s *summary) choice(c jsonedit.Value) (place int, why string) {
 			at = n
 		case "finish_reason":
 			reason = v
+		case "error":
+			if v.Said() {
+				bad = "has an error in a choice"
+			}
+		case "meta_info":
+			if why := s.meta(v); why != "" {
+				bad = why
+			}
 		case "text":
 			content = content || says(v)
 		case "delta", "message":
@@ -148,7 +196,7 @@ func (s *summary) choice(c jsonedit.Value) (place int, why string) {
 		if !ok {
 			return i, "has a finish reason that is no text"
 		}
-		ch.ended, ch.reason = true, finishOf(text)
+		ch.ended, ch.reason = true, s.finishOf(text)
 	}
 	return i, ""
 }
@@ -163,14 +211,23 @@ func says(v jsonedit.Value) bool {
 }
 
 // finishOf reads a finish reason of the public API or of an engine.
-func finishOf(text []byte) legs.Finish {
+func (s *summary) finishOf(text []byte) legs.Finish {
 	switch string(text) {
-	case "stop", "tool_calls", "function_call", "content_filter", "repetition":
+	case "stop", "tool_calls", "function_call":
 		return legs.Stop
+	case "content_filter", "repetition":
+		if !s.first {
+			return legs.Stop
+		}
 	case "length":
 		return legs.Length
 	}
 	return legs.Other
+}
+
+// failed reports whether a choice ended in no way of a reply's.
+func (s *summary) failed() bool {
+	return slices.ContainsFunc(s.choices, func(c choice) bool { return c.reason == legs.Other })
 }
 
 // finish is the reply's: none until every choice has one, and the worst of them.
