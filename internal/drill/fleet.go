@@ -104,7 +104,7 @@ func newFleet(ctx context.Context, lie liar.Lie) (_ *fleet, err error) {
 	if err = f.door.Start(); err != nil {
 		return f, err
 	}
-	ready, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ready, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	return f, f.door.WaitReady(ready)
 }

@@ -350,7 +350,7 @@ func front(c *inCell, p *fake.Pair, mode gateway.Mode, about actor.About) *gatew
 		c.Fatal(err)
 	}
 	c.Cleanup(func() { g.Close() })
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := g.WaitReady(ctx); err != nil {
 		c.Fatal(err)

@@ -26,8 +26,10 @@ func (w *worker) RoundTrip(r *http.Request) (*http.Response, error) {
 	select {
 	case <-w.ready:
 	case <-r.Context().Done():
+	}
+	if err := r.Context().Err(); err != nil {
 		w.cut = true
-		return nil, r.Context().Err()
+		return nil, err
 	}
 	return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"application/json"}}, ContentLength: int64(len(w.answer)), Body: io.NopCloser(strings.NewReader(w.answer))}, nil
 }
