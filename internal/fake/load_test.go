@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // What a fake costs by itself, client and server in one process: whatever stands between them comes on top.
@@ -40,11 +41,12 @@ func BenchmarkLight(b *testing.B) {
 // A thousand streams at once, with both legs of each pair.
 func TestAThousandStreams(t *testing.T) {
 	for _, engine := range []string{SGLang, VLLMNixl, VLLMMooncake} {
-		p, err := NewFleet(t).Pair(Options{Engine: engine, Light: true})
+		p, err := NewFleet(t).Pair(Options{Engine: engine, Light: true, Patience: time.Hour, Lease: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}
 		n := newNaive(p)
+		n.patience = time.Hour
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		good := 0

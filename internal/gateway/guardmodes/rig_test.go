@@ -166,7 +166,7 @@ func (r *rig) metric(parts ...string) (n float64) {
 // incident waits until one of a guard, in a mode, was counted.
 func (r *rig) incident(guard string, mode gateway.Mode) bool {
 	r.Helper()
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if r.metric("sluice_incidents_total{", `guard="`+guard+`"`, `mode="`+mode.String()+`"`) > 0 {
 			return true
 		}
@@ -176,7 +176,7 @@ func (r *rig) incident(guard string, mode gateway.Mode) bool {
 
 // leaked waits until a worker said somebody else's tokens: it notes them when its reply is over, which nobody may be waiting for.
 func (r *rig) leaked() bool {
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if len(r.Leaks()) > 0 {
 			return true
 		}
