@@ -179,8 +179,8 @@ conformance: ## The public openai clients for Go and npm, unmodified, against a 
 	conformance/run.sh
 
 .PHONY: conformance-gateway
-conformance-gateway: ## The same clients against sluice gateway before fake SGLang, vLLM (NIXL, Mooncake) and plain workers
-	BEHIND="sglang vllm mooncake plain" conformance/run.sh
+conformance-gateway: ## The same clients, and before plain workers those of Anthropic's API, against sluice gateway before fake workers
+	BEHIND="sglang vllm mooncake plain plain-sglang" conformance/run.sh
 
 .PHONY: chat-check
 chat-check: $(MODEL) ## SmolLM2 through three processes: one text for every page size, chunk and crowd

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the public openai clients, unmodified (and before plain workers those of Anthropic's API), against what it starts: conformance/run.sh [go] [npm]
 # BEHIND says behind which front doors, one after the other: native (sluice serve), and the gateway before fake workers of other
-# engines: sglang, vllm (NIXL), mooncake, plain. Default: native.
+# engines: sglang, vllm (NIXL), mooncake, plain (vLLM's), plain-sglang. Default: native.
 set -euo pipefail
 cd "$(dirname "$0")"
 what=${*:-go npm}
@@ -45,7 +45,8 @@ for SLUICE_BEHIND in ${BEHIND:-native}; do
     vllm) fakes=(vllm "${fakes[@]}") SLUICE_FITS=16383 ;;
     mooncake) fakes=(vllm --connector mooncake --bootstrap 127.0.0.1:0 "${fakes[@]}") SLUICE_FITS=16383 ;;
     plain) fakes=(vllm --plain "${fakes[@]}") ;;
-    *) echo "run.sh: BEHIND is native, sglang, vllm, mooncake or plain, not $SLUICE_BEHIND" >&2; exit 3 ;;
+    plain-sglang) fakes=(sglang --plain "${fakes[@]}") ;;
+    *) echo "run.sh: BEHIND is native, sglang, vllm, mooncake, plain or plain-sglang, not $SLUICE_BEHIND" >&2; exit 3 ;;
     esac
     ready='role:' run fleet.yaml "$tmp/sluice" fake "${fakes[@]}"
     sleep 0.2

@@ -174,6 +174,9 @@ func (m *modelEntry) checkNative() error {
 	if m.WorkersDir != "" || len(m.WorkersDNS) > 0 {
 		return fmt.Errorf("workers_dir and workers_dns are for other engines: a native worker is one that the fleet's keys name")
 	}
+	if m.Messages {
+		return fmt.Errorf("messages: is for plain workers")
+	}
 	if m.Model == "" {
 		m.Model = "recall"
 	}

@@ -64,7 +64,7 @@ func (m *modelEntry) guarded() (*gateway.Guarded, error) {
 	}
 	g.SaltAs = m.SaltAs
 	if m.Messages && m.Engine != foreign.Plain {
-		return nil, errors.New("messages: is for plain workers; two legs are compared in the other API's dialect only")
+		return nil, errors.New("messages: is for plain workers; what two legs say is compared in the other API's words")
 	}
 	g.Messages = m.Messages
 	if g.Fleet.TLS, err = m.TLS.files(); err != nil {

@@ -40,6 +40,8 @@ func TestTLSOfWorkers(t *testing.T) {
 		`[{name: m, engine: plain, tls: {key_file: x}, workers: [{url: "https://h:1"}]}]`:                                                                    "go together",
 		`[{name: m, engine: plain, tls: {insecure: true}, workers: [{url: "https://h:1"}]}]`:                                                                 "insecure",
 		`[{name: m, engine: plain, salt_as: user, workers: [{url: "http://h:1"}]}]`:                                                                          "cache_salt or extra_key",
+		`[{name: m, engine: sglang, messages: true, workers: [{role: prefill, url: "http://h:1", pool_tokens: 99}, {role: decode, url: "http://h:2"}]}]`:     "messages: is for plain workers",
+		`[{name: m, engine: native, messages: true, workers: [{role: prefill, url: "sluice://h:1"}, {role: decode, url: "sluice://h:2"}]}]`:                  "messages: is for plain workers",
 		`[{name: m, engine: sglang, salt_as: extra_key, workers: [{role: prefill, url: "http://h:1", pool_tokens: 99}, {role: decode, url: "http://h:2"}]}]`: "is for plain workers",
 	} {
 		if _, err := readFleet(t, text); err == nil || !strings.Contains(err.Error(), want) {

@@ -186,6 +186,14 @@ func TestReloadOfEverything(t *testing.T) {
 		t.Errorf("a worker that was taken out got %d requests", now-asked)
 	}
 	until(t, "the other model serves", func() bool { s, _ := d.complete("second"); return s == 200 })
+	message := `{"model":"second","max_tokens":4,"messages":[{"role":"user","content":"My name is Alice. My name is"}]}`
+	if s, body := d.post("/v1/messages", message); s != 200 || !strings.Contains(body, `" Ali`) {
+		t.Errorf("a message: %d %s", s, body)
+	}
+	d.reload(strings.Replace(next, "messages: true", "messages: false", 1), `model second: messages was true, now false`)
+	if s, body := d.post("/v1/messages", message); s != 404 || !strings.Contains(body, "not_found_error") {
+		t.Errorf("a message that is not offered any more: %d %s", s, body)
+	}
 	if s, body := d.post("/v1/completions", `{"model":"recall","prompt":"`+strings.Repeat("x", 2000)+`"}`); s != 413 {
 		t.Errorf("max_body: %d %s", s, body)
 	}

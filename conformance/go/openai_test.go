@@ -225,7 +225,7 @@ func TestErrors(t *testing.T) {
 	}
 	two := chat("x")
 	two.N = openai.Int(2)
-	if os.Getenv("SLUICE_BEHIND") != "plain" { // one worker may answer twice
+	if !strings.HasPrefix(os.Getenv("SLUICE_BEHIND"), "plain") { // one worker may answer twice
 		_, err = c.Chat.Completions.New(t.Context(), two)
 		if e := refused(t, err); e.StatusCode != 400 || e.Param != "n" {
 			t.Error(e.RawJSON())

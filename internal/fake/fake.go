@@ -251,7 +251,7 @@ func (p *Pair) YAML(pinned bool) string {
 	cfg := p.Decode.Config()
 	var b strings.Builder
 	fmt.Fprintf(&b, "  - name: %s\n    engine: %s\n", cfg.Model, engine)
-	if p.Engine == Plain {
+	if engine == Plain {
 		b.WriteString("    messages: true\n")
 	}
 	b.WriteString("    workers:\n")

@@ -48,7 +48,7 @@ func bounds(doc *jsonedit.Doc, e openai.Endpoint) measure {
 // bound, as the chat template is the engine's.
 func (g *guarded) local(doc *jsonedit.Doc, e openai.Endpoint, m measure) (_ measure, exact bool) {
 	c := g.cfg.Tokenizer
-	if c == nil || e == openai.Messages {
+	if c == nil {
 		return m, false
 	}
 	p := doc.Prompt()
@@ -64,7 +64,7 @@ func (g *guarded) local(doc *jsonedit.Doc, e openai.Endpoint, m measure) (_ meas
 		n += c.Most(text)
 	}
 	if p.Shape == jsonedit.Messages {
-		m.most = min(m.most, n+doc.Size()-bytes+2*doc.NotASCII()+template)
+		m.most = min(m.most, m.most-bytes+n)
 	}
 	return m, false
 }
@@ -140,7 +140,8 @@ const notAgain = time.Minute
 const countTime = 10 * time.Second
 
 // keep are the fields that decide about a prompt's length.
-var keep = []string{"model", "prompt", "messages", "tools", "tool_choice", "chat_template_kwargs", "documents", "add_generation_prompt", "continue_final_message", "add_special_tokens"}
+var keep = []string{"model", "prompt", "messages", "tools", "tool_choice", "chat_template_kwargs", "documents", "add_generation_prompt", "continue_final_message", "add_special_tokens",
+	"system", "thinking", "output_config"}
 
 // ask returns the engine's count of the prompt. known is false where only the texts of a chat could be counted: then n is what they
 // have together, at least; or 0 if nothing could be.
@@ -152,9 +153,6 @@ func (c *counter) ask(ctx context.Context, model string, p foreign.Pair, doc *js
 		n1 = p.Decode
 	}
 	for _, worker := range []*foreign.Node{n1, p.Decode} {
-		if e == openai.Messages {
-			break // engines count chats of their own dialect
-		}
 		if n, ok := c.one(ctx, worker, doc.Edit().Keep(keep...), model, e.String()); ok {
 			return n, true
 		}
@@ -162,8 +160,8 @@ func (c *counter) ask(ctx context.Context, model string, p foreign.Pair, doc *js
 			break
 		}
 	}
-	if e == openai.Completions {
-		return 0, false
+	if e != openai.Chat {
+		return 0, false // of Anthropic's dialect engines leave texts out
 	}
 	// An engine that counts only plain text counts a chat's contents: their insides, as they are spelled, make one string.
 	text := []byte{'"'}
@@ -188,7 +186,11 @@ func (c *counter) one(ctx context.Context, w *foreign.Node, e *jsonedit.Edit, mo
 	if model != "" {
 		e.SetText("model", model)
 	}
-	n, err := tokenize(ctx, w, e.Body())
+	path, member := "/tokenize", "count"
+	if kind == openai.Messages.String() {
+		path, member = "/v1/messages/count_tokens", "input_tokens"
+	}
+	n, err := tokenize(ctx, w, e.Body(), path, member)
 	if err == nil {
 		return n, true
 	}
@@ -205,10 +207,10 @@ func (c *counter) one(ctx context.Context, w *foreign.Node, e *jsonedit.Edit, mo
 
 var errCannotCount = errors.New("the worker does not count prompts")
 
-// tokenize asks one worker.
-func tokenize(ctx context.Context, w *foreign.Node, body jsonedit.Body) (int, error) {
+// tokenize asks one worker, on the path where it counts; the count is a member of its answer.
+func tokenize(ctx context.Context, w *foreign.Node, body jsonedit.Body, path, member string) (int, error) {
 	r := &http.Request{
-		Method: http.MethodPost, URL: w.At("/tokenize"), Header: w.Header, Host: w.URL.Host, ContentLength: body.Len(), Body: body.NewReader(),
+		Method: http.MethodPost, URL: w.At(path), Header: w.Header, Host: w.URL.Host, ContentLength: body.Len(), Body: body.NewReader(),
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}
 	resp, err := w.Transport.RoundTrip(r.WithContext(ctx))
@@ -232,7 +234,7 @@ func tokenize(ctx context.Context, w *foreign.Node, body jsonedit.Body) (int, er
 	if bad != nil {
 		return 0, errCannotCount
 	}
-	n, ok := doc.Get("count").Int()
+	n, ok := doc.Get(member).Int()
 	if !ok || n < 0 || n > 1<<31-1 {
 		return 0, errCannotCount
 	}

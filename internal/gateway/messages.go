@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"net/http"
 	"strings"
 
@@ -14,7 +13,11 @@ import (
 // messagesModel finds the model that a body for /v1/messages is for, and reads the body under its policy. There is one only where its
 // workers are said to answer that path themselves: nothing translates.
 func (x *walk) messagesModel(body []byte) (m *model, doc *jsonedit.Doc, v verdict.Verdict, param string) {
-	doc, no := jsonedit.Read(body, nil)
+	var first *jsonedit.Policy
+	if sole := x.catalog.sole; sole != nil {
+		first = sole.guarded.policies[openai.Messages] // it serves whatever model is named: the body is read once
+	}
+	doc, no := jsonedit.Read(body, first)
 	if no != nil {
 		return nil, nil, no.Verdict(), no.Path
 	}
@@ -22,69 +25,12 @@ func (x *walk) messagesModel(body []byte) (m *model, doc *jsonedit.Doc, v verdic
 	if m == nil || m.guarded == nil || m.guarded.policies[openai.Messages] == nil {
 		return nil, nil, verdict.Of(verdict.ModelNotFound, verdict.PlanLayer, "there is no such model on /v1/messages; GET /v1/models lists those of the other paths"), "model"
 	}
-	if doc, no = jsonedit.Read(body, m.guarded.policies[openai.Messages]); no != nil {
-		return nil, nil, no.Verdict(), no.Path
-	}
-	for _, name := range []string{"system", "messages"} {
-		where := doc.Get(name)
-		if name == "system" {
-			if fetched(where) {
-				return nil, nil, byAddress(), name
-			}
-			continue
-		}
-		found := false
-		where.Each(func(_ []byte, one jsonedit.Value) bool {
-			found = fetched(one.Get("content"))
-			return !found
-		})
-		if found {
-			return nil, nil, byAddress(), name
+	if p := m.guarded.policies[openai.Messages]; first == nil {
+		if doc, no = jsonedit.Read(body, p); no != nil {
+			return nil, nil, no.Verdict(), no.Path
 		}
 	}
 	return m, doc, verdict.Verdict{}, ""
-}
-
-func byAddress() verdict.Verdict {
-	return verdict.Of(verdict.Unsupported, verdict.Parser, "media by address are not fetched: put them into the body")
-}
-
-// fetched reports whether content blocks name an address that the worker would fetch. In this dialect blocks have blocks inside: results
-// of tools, documents.
-func fetched(content jsonedit.Value) (found bool) {
-	if content.Kind() != jsonedit.Array {
-		return false
-	}
-	content.Each(func(_ []byte, block jsonedit.Value) bool {
-		if block.Kind() != jsonedit.Object {
-			return true
-		}
-		block.Each(func(name []byte, v jsonedit.Value) bool {
-			switch {
-			case string(name) == "input": // of a tool: data
-			case string(name) == "content":
-				found = fetched(v)
-			case v.Kind() == jsonedit.Object:
-				v.Each(func(name []byte, in jsonedit.Value) bool {
-					found = isAddress(name, in) || string(name) == "content" && fetched(in)
-					return !found
-				})
-			default:
-				found = isAddress(name, v)
-			}
-			return !found
-		})
-		return !found
-	})
-	return found
-}
-
-func isAddress(name []byte, v jsonedit.Value) bool {
-	if !bytes.HasSuffix(bytes.ToLower(name), []byte("url")) || v.Kind() != jsonedit.String {
-		return false
-	}
-	text, ok := v.Text()
-	return !ok || len(text) < 5 || !bytes.EqualFold(text[:5], []byte("data:"))
 }
 
 // credentials are a request's as tenants are found by: clients of Anthropic's API name their key in X-Api-Key. Two keys that differ are

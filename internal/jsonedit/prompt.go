@@ -114,77 +114,92 @@ func (s *scanner) messages(d *Doc, i int) int {
 		}
 		return s.object(at, 2, func(name []byte, _, value int) int {
 			if string(name) == "content" {
-				return s.content(d, value)
+				return s.content(d, value, 3)
 			}
 			return s.value(value, 3)
 		})
 	})
 }
 
-// content scans a message's content: a string, or a list of parts.
-func (s *scanner) content(d *Doc, i int) int {
+// content scans a message's content: a string, or a list of parts. Parts of Anthropic's API hold contents themselves: results of tools,
+// documents.
+func (s *scanner) content(d *Doc, i, depth int) int {
 	switch {
 	case s.is(i, '"'):
-		end := s.text(i + 1)
-		if end >= 0 {
-			d.prompt.text(i, end)
-		}
-		return end
+		return s.said(d, i)
 	case !s.is(i, '['):
-		return s.value(i, 3)
+		return s.value(i, depth)
 	}
-	return s.array(i, 3, func(at int) int {
-		if s.is(at, '"') {
-			end := s.text(at + 1)
-			if end >= 0 {
-				d.prompt.text(at, end)
-			}
-			return end
-		}
-		if !s.is(at, '{') {
-			return s.value(at, 4)
+	return s.array(i, depth, func(at int) int {
+		switch {
+		case s.is(at, '"'):
+			return s.said(d, at)
+		case !s.is(at, '{'):
+			return s.value(at, depth+1)
 		}
 		media := 0
-		end := s.object(at, 4, func(name []byte, key, value int) int {
+		end := s.object(at, depth+1, func(name []byte, key, value int) int {
 			switch string(name) {
 			case "text":
 				if s.is(value, '"') {
-					end := s.text(value + 1)
-					if end >= 0 {
-						d.prompt.text(value, end)
-					}
-					return end
+					return s.said(d, value)
 				}
-				return s.value(value, 5)
+				return s.value(value, depth+2)
 			case "type", "refusal", "thinking", "reasoning", "signature", "name", "cache_control", "uuid", "modalities":
-				return s.value(value, 5)
+				return s.value(value, depth+2)
+			}
+			if d.blocks() {
+				switch string(name) {
+				case "content":
+					return s.content(d, value, depth+2)
+				case "id", "tool_use_id", "is_error", "input", "data", "title", "tool_name", "tool", "citations", "context":
+					return s.value(value, depth+2) // of a tool's call or result, or opaque: nothing that is fetched
+				}
+				if s.is(value, '"') && string(name) == "source" {
+					return s.value(value, depth+2) // where a search found it: words
+				}
 			}
 			if bytes.HasSuffix(name, []byte("embeds")) && d.policy != nil && !s.is(value, 'n') {
 				s.what = "embeddings in place of text are not taken"
 				return s.fail(Unsupported, key)
 			}
 			media = 1
-			return s.medium(d, name, value)
+			return s.medium(d, name, value, depth+2)
 		})
 		d.media.Parts += media
 		return end
 	})
 }
 
+// blocks reports whether the body is in the dialect of Anthropic's API.
+func (d *Doc) blocks() bool { return d.policy != nil && d.policy.cfg.Endpoint == AnthropicAPI }
+
+// said scans a string that is part of the prompt.
+func (s *scanner) said(d *Doc, i int) int {
+	end := s.text(i + 1)
+	if end >= 0 {
+		d.prompt.text(i, end)
+	}
+	return end
+}
+
 // medium scans a part's payload: an address, or an object that holds one. What is not in the body itself the engine would have to
 // fetch from wherever the client says.
-func (s *scanner) medium(d *Doc, name []byte, i int) int {
+func (s *scanner) medium(d *Doc, name []byte, i, depth int) int {
 	if s.is(i, '"') && isAddress(name) {
 		return s.address(d, i)
 	}
 	if !s.is(i, '{') {
-		return s.value(i, 5)
+		return s.value(i, depth)
 	}
-	return s.object(i, 5, func(name []byte, _, value int) int {
-		if s.is(value, '"') && isAddress(name) {
+	return s.object(i, depth, func(name []byte, _, value int) int {
+		switch {
+		case s.is(value, '"') && isAddress(name):
 			return s.address(d, value)
+		case d.blocks() && string(name) == "content":
+			return s.content(d, value, depth+1)
 		}
-		return s.value(value, 6)
+		return s.value(value, depth+1)
 	})
 }
 

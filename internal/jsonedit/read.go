@@ -139,6 +139,8 @@ func (s *scanner) member(d *Doc, name []byte, key, value int) int {
 		end = s.messages(d, value)
 	case known == "prompt":
 		end = s.prompt(d, value)
+	case known == "system" && d.blocks():
+		end = s.content(d, value, 1)
 	case law.carrier:
 		end = s.carrier(value, 1, IsControl)
 	case law.within != nil:

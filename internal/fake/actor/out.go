@@ -268,8 +268,9 @@ func (o *Out) Done() {
 	}
 	if o.Named {
 		o.write([]byte(`{"type":"message_stop"}`))
+	} else {
+		o.raw([]byte("data: [DONE]\n\n"))
 	}
-	o.raw([]byte("data: [DONE]\n\n"))
 	if o.Lie.Is(AfterDone) {
 		o.write(o.last)
 		o.write(o.last)

@@ -260,9 +260,11 @@ func contentOf(content jsonedit.Value) (text []byte) {
 		text, _ = content.Text()
 	case jsonedit.Array:
 		content.Each(func(_ []byte, part jsonedit.Value) bool {
-			if more, ok := part.Get("text").Text(); ok {
-				text = append(slices.Clip(text), more...)
+			more, ok := part.Get("text").Text()
+			if !ok {
+				more = contentOf(part.Get("content")) // a tool's result
 			}
+			text = append(slices.Clip(text), more...)
 			return true
 		})
 	}

@@ -17,12 +17,18 @@ func (c *call) flat(status int, typ, message string) {
 	if c.lie.Is(actor.ErrorIn200) {
 		said = http.StatusOK
 	}
+	if c.out.Named {
+		c.out.Whole(said, messageError(status, typ, message))
+		return
+	}
 	c.out.Whole(said, fmt.Appendf(nil, `{"object":"error","message":%s,"type":%s,"param":null,"code":%d}`, quoted(message), quoted(typ), status))
 }
 
 // contextError is the tokenizer's refusal of a prompt.
 func (c *call) contextError(message string) {
 	switch {
+	case c.q.Endpoint == actor.Messages && c.q.Stream:
+		c.messageFails(http.StatusBadRequest, message)
 	case c.q.Endpoint == actor.Generate && c.q.Stream:
 		c.out.Event(fmt.Appendf(nil, `{"error":{"message":%s,"type":"invalid_request_error","code":400,"retryable":false}}`, quoted(message)), false)
 		c.out.Done()
@@ -40,6 +46,8 @@ func (c *call) abort(status int, name, message string) {
 	case c.q.Stream && c.q.Endpoint == actor.Generate:
 		c.out.Event(c.aborted(status, "null", message), true)
 		c.out.Done()
+	case c.q.Endpoint == actor.Messages && c.q.Stream && name != "":
+		c.messageFails(status, message)
 	case c.q.Stream && name != "":
 		c.out.Event(spaced(name, status, message), false)
 		if c.q.Usage && !c.w.atLeast(0, 5, 21) { // seen in 0.5.20, and not in 0.5.23
@@ -93,6 +101,10 @@ func (c *call) overOwnPool(cfg actor.Config) {
 
 // errorIn200 is an error whose status says that all is well.
 func (c *call) errorIn200(message string) {
+	if c.q.Stream && c.out.Named {
+		c.messageFails(http.StatusInternalServerError, message)
+		return
+	}
 	if c.q.Stream {
 		c.out.Event(spaced("INTERNAL_SERVER_ERROR", 500, message), false)
 		c.out.Done()

@@ -228,30 +228,13 @@ func number(v float64) string {
 
 // tokenize counts a prompt.
 func (w *Worker) tokenize(rw http.ResponseWriter, r *http.Request) {
-	cfg := w.Config()
-	if cfg.Facts.Hang {
-		w.Sleep(r.Context(), cfg.Patience*100)
-		return
-	}
-	w.CheckHeaders(r)
-	body, err := actor.ReadBody(r)
-	if err != nil {
-		return
-	}
-	d, err := w.ReadDoc(body)
-	if err != nil {
-		rw.WriteHeader(http.StatusBadRequest)
-		return
-	}
-	w.Forged(d)
-	ep := actor.Chat
-	if d.Get("prompt").Said() {
-		ep = actor.Completions
-	}
-	q, err := w.Understand(ep, d)
-	if err != nil {
-		rw.WriteHeader(http.StatusBadRequest)
-		send(rw, fmt.Appendf(nil, `{"object":"error","message":%s,"type":"BadRequestError","param":null,"code":400}`, quoted(err.Error())))
+	q := w.counts(rw, r, func(d *jsonedit.Doc) actor.Endpoint {
+		if d.Get("prompt").Said() {
+			return actor.Completions
+		}
+		return actor.Chat
+	})
+	if q == nil {
 		return
 	}
 	b := []byte(`{"tokens":[`)
@@ -262,4 +245,31 @@ func (w *Worker) tokenize(rw http.ResponseWriter, r *http.Request) {
 		b = strconv.AppendInt(b, int64(id), 10)
 	}
 	send(rw, fmt.Appendf(b, `],"count":%d,"max_model_len":%d}`, q.Prompt, w.said().Context))
+}
+
+// counts reads a prompt that is to be counted; nil: it has answered.
+func (w *Worker) counts(rw http.ResponseWriter, r *http.Request, ep func(*jsonedit.Doc) actor.Endpoint) *actor.Request {
+	cfg := w.Config()
+	if cfg.Facts.Hang {
+		w.Sleep(r.Context(), cfg.Patience*100)
+		return nil
+	}
+	w.CheckHeaders(r)
+	body, err := actor.ReadBody(r)
+	if err != nil {
+		return nil
+	}
+	d, err := w.ReadDoc(body)
+	if err != nil {
+		rw.WriteHeader(http.StatusBadRequest)
+		return nil
+	}
+	w.Forged(d)
+	q, err := w.Understand(ep(d), d)
+	if err != nil {
+		rw.WriteHeader(http.StatusBadRequest)
+		send(rw, fmt.Appendf(nil, `{"object":"error","message":%s,"type":"BadRequestError","param":null,"code":400}`, quoted(err.Error())))
+		return nil
+	}
+	return q
 }

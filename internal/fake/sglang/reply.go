@@ -54,6 +54,8 @@ func (c *call) generate(cfg actor.Config, context []actor.Slot, owner actor.Owne
 			}
 		case actor.Completions:
 			c.textChunk(o, delta, last)
+		case actor.Messages:
+			c.messageText(o, delta)
 		}
 		return !c.out.Over()
 	}
@@ -150,6 +152,8 @@ func (c *call) light(cfg actor.Config) {
 			c.chunk(o, string(text[i:]), false, "")
 		case actor.Completions:
 			c.textChunk(o, string(text[i:]), last)
+		case actor.Messages:
+			c.messageText(o, string(text[i:]))
 		default:
 			o.text = string(text)
 			c.nativeEvent(o, o.text, last)
@@ -183,6 +187,8 @@ func (c *call) answer(o outcome) {
 			}
 		case actor.Completions:
 			c.textChunk(o, o.text, true)
+		case actor.Messages:
+			c.messageText(o, o.text)
 		}
 		c.end(o)
 		return
@@ -225,6 +231,8 @@ func (c *call) answer(o outcome) {
 			b = append(b, '}')
 		}
 		b = c.tail(append(b, ']'), o)
+	case actor.Messages:
+		b = c.message(o)
 	}
 	if c.lie.Is(actor.RefusedAside) {
 		b = append(b[:len(b)-1], `,"error":{"message":`...)
@@ -420,7 +428,9 @@ func (c *call) end(o outcome) {
 	if c.q.Endpoint == actor.Chat && !c.lie.Is(actor.Empty, actor.FinishMissing) {
 		c.chunk(o, "", false, c.finish(o))
 	}
-	if c.q.Usage && c.q.Endpoint != actor.Generate && !c.lie.Is(actor.CountMissing) {
+	if c.q.Endpoint == actor.Messages {
+		c.messageEnd(o)
+	} else if c.q.Usage && c.q.Endpoint != actor.Generate && !c.lie.Is(actor.CountMissing) {
 		b := c.streamHead()
 		b = append(b, `"choices":[],"usage":`...)
 		b = c.usage(b, o, true)

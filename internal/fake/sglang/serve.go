@@ -16,18 +16,20 @@ import (
 
 // call is one request to a worker.
 type call struct {
-	w    *Worker
-	q    *actor.Request
-	out  *actor.Out
-	lie  *actor.Lie
-	ctx  context.Context
-	id   string
-	room *room
-	came time.Time
-	stop chan struct{} // closed by an abort
-	held []int         // pages
-	proc *actor.Process
-	from *actor.Pages // of proc
+	w     *Worker
+	q     *actor.Request
+	out   *actor.Out
+	lie   *actor.Lie
+	ctx   context.Context
+	id    string
+	room  *room
+	came  time.Time
+	stop  chan struct{} // closed by an abort
+	held  []int         // pages
+	proc  *actor.Process
+	from  *actor.Pages // of proc
+	begun bool         // of a streamed message: its start was said
+	spoke bool         // and its block has begun
 }
 
 // free gives the request's pages back, once: before its end is said, so that who asks next finds them.
@@ -84,8 +86,13 @@ func (w *Worker) serve(rw http.ResponseWriter, r *http.Request, ep actor.Endpoin
 	if c.id = c.q.RID; c.id == "" {
 		c.id = newID(w, d)
 	}
+	if ep == actor.Messages {
+		c.id = "msg_" + c.id
+		c.out.Named, c.out.Broken = true, messageError(http.StatusInternalServerError, "", "")
+	} else {
+		c.out.Broken = spaced("INTERNAL_SERVER_ERROR", 500, "Internal server error: the worker lied")
+	}
 	c.out.ID = c.id
-	c.out.Broken = spaced("INTERNAL_SERVER_ERROR", 500, "Internal server error: the worker lied")
 	if !c.check(d, cfg) {
 		return
 	}

@@ -102,6 +102,10 @@ func (w *Worker) routes() {
 	w.mux.HandleFunc("POST /generate", func(rw http.ResponseWriter, r *http.Request) { w.serve(rw, r, actor.Generate) })
 	w.mux.HandleFunc("POST /v1/completions", func(rw http.ResponseWriter, r *http.Request) { w.serve(rw, r, actor.Completions) })
 	w.mux.HandleFunc("POST /v1/chat/completions", func(rw http.ResponseWriter, r *http.Request) { w.serve(rw, r, actor.Chat) })
+	if w.Config().Leg == actor.Both {
+		w.mux.HandleFunc("POST /v1/messages", func(rw http.ResponseWriter, r *http.Request) { w.serve(rw, r, actor.Messages) })
+		w.mux.HandleFunc("POST /v1/messages/count_tokens", w.countTokens)
+	}
 	for _, path := range []string{"/tokenize", "/v1/tokenize"} {
 		w.mux.HandleFunc("POST "+path, w.tokenize)
 	}

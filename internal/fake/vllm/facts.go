@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluicekv/sluice/internal/fake/actor"
+	"github.com/sluicekv/sluice/internal/jsonedit"
 )
 
 // said is the configuration as the worker's pages say it.
@@ -105,27 +106,13 @@ func number(v float64) string {
 
 // tokenize counts a prompt. It needs no key, and takes no token ids.
 func (w *Worker) tokenize(rw http.ResponseWriter, r *http.Request) {
-	if cfg := w.Config(); cfg.Facts.Hang {
-		w.Sleep(r.Context(), cfg.Patience*100)
-		return
-	}
-	body, err := actor.ReadBody(r)
-	if err != nil {
-		return
-	}
-	d, err := w.ReadDoc(body)
-	if err != nil {
-		send(rw, http.StatusBadRequest, errorBody("1 validation error", "Bad Request", "null", 400))
-		return
-	}
-	w.Forged(d)
-	ep := actor.Chat
-	if d.Get("prompt").Said() {
-		ep = actor.Completions
-	}
-	q, err := w.Understand(ep, d)
-	if err != nil {
-		send(rw, http.StatusBadRequest, errorBody(err.Error(), "BadRequestError", "null", 400))
+	q := w.counts(rw, r, func(d *jsonedit.Doc) actor.Endpoint {
+		if d.Get("prompt").Said() {
+			return actor.Completions
+		}
+		return actor.Chat
+	})
+	if q == nil {
 		return
 	}
 	b := fmt.Appendf(nil, `{"count":%d,"max_model_len":%d,"tokens":[`, q.Prompt, w.said().Context)
@@ -136,4 +123,28 @@ func (w *Worker) tokenize(rw http.ResponseWriter, r *http.Request) {
 		b = strconv.AppendInt(b, int64(id), 10)
 	}
 	send(rw, http.StatusOK, append(b, `],"token_strs":null}`...))
+}
+
+// counts reads a prompt that is to be counted; nil: it has answered.
+func (w *Worker) counts(rw http.ResponseWriter, r *http.Request, ep func(*jsonedit.Doc) actor.Endpoint) *actor.Request {
+	if cfg := w.Config(); cfg.Facts.Hang {
+		w.Sleep(r.Context(), cfg.Patience*100)
+		return nil
+	}
+	body, err := actor.ReadBody(r)
+	if err != nil {
+		return nil
+	}
+	d, err := w.ReadDoc(body)
+	if err != nil {
+		send(rw, http.StatusBadRequest, errorBody("1 validation error", "Bad Request", "null", 400))
+		return nil
+	}
+	w.Forged(d)
+	q, err := w.Understand(ep(d), d)
+	if err != nil {
+		send(rw, http.StatusBadRequest, errorBody(err.Error(), "BadRequestError", "null", 400))
+		return nil
+	}
+	return q
 }

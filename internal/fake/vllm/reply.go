@@ -213,11 +213,7 @@ func (c *call) head(b []byte, chat, text string) []byte {
 	b = appendText(append(b, `{"id":`...), c.id)
 	b = append(append(b, `,"object":"`...), object...)
 	b = strconv.AppendInt(append(b, `","created":`...), time.Now().Unix(), 10)
-	model := c.q.Model
-	if c.lie.Is(actor.OtherModel) {
-		model += "-other"
-	}
-	return append(appendText(append(b, `,"model":`...), model), ',')
+	return append(appendText(append(b, `,"model":`...), c.model()), ',')
 }
 
 func (c *call) index() string {

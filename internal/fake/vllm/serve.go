@@ -17,18 +17,19 @@ import (
 
 // call is one request to a worker.
 type call struct {
-	w    *Worker
-	q    *actor.Request
-	out  *actor.Out
-	lie  *actor.Lie
-	ctx  context.Context
-	base string // the request id of the header
-	id   string // the reply's
-	came time.Time
-	last int64 // of this worker's requests
-	held []int // pages
-	proc *actor.Process
-	from *actor.Pages // of proc
+	w     *Worker
+	q     *actor.Request
+	out   *actor.Out
+	lie   *actor.Lie
+	ctx   context.Context
+	base  string // the request id of the header
+	id    string // the reply's
+	came  time.Time
+	last  int64 // of this worker's requests
+	held  []int // pages
+	proc  *actor.Process
+	from  *actor.Pages // of proc
+	spoke bool         // a message's block has begun
 }
 
 // free gives the request's pages back, once: before its end is said, so that who asks next finds them.

@@ -150,6 +150,7 @@ func (w *Worker) routes() {
 	w.mux.HandleFunc("POST /v1/chat/completions", func(rw http.ResponseWriter, r *http.Request) { w.serve(rw, r, actor.Chat) })
 	if w.opt.Connector == None {
 		w.mux.HandleFunc("POST /v1/messages", func(rw http.ResponseWriter, r *http.Request) { w.serve(rw, r, actor.Messages) })
+		w.mux.HandleFunc("POST /v1/messages/count_tokens", w.countTokens)
 	}
 	w.mux.HandleFunc("POST /tokenize", w.tokenize)
 	w.mux.HandleFunc("GET /v1/models", w.facts(w.models))

@@ -1,7 +1,6 @@
 package guardedfleet
 
 import (
-	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -10,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/sluicekv/sluice/internal/fake"
-	"github.com/sluicekv/sluice/internal/fake/actor"
 	"github.com/sluicekv/sluice/internal/gateway"
 	"github.com/sluicekv/sluice/internal/gateway/tenant"
 )
@@ -32,72 +30,74 @@ func (r *rig) message(body string, headers ...string) reply {
 	return reply{resp.StatusCode, string(b), resp.Header}
 }
 
-func newMessages(t *testing.T, change ...func(*gateway.Config)) *rig {
-	r := newFakes(t, 1, fake.Options{Engine: fake.Plain})
+func newMessages(t *testing.T, engine string, change ...func(*gateway.Config)) *rig {
+	r := newFakes(t, 1, fake.Options{Engine: engine, Decode: fake.Leg{Pool: 4096, Context: 4096}})
 	r.model.Messages = true
 	return r.open(change...)
 }
 
-// spoken is the text of a streamed message.
-func spoken(body string) (text string) {
-	for _, part := range strings.Split(body, `"text_delta","text":"`)[1:] {
+// text is what a message says, whole or streamed.
+func text(body string) (all string) {
+	for _, part := range strings.Split(body, `"text":"`)[1:] {
 		one, _, _ := strings.Cut(part, `"}`)
-		text += one
+		all += one
 	}
-	return text
+	return all
 }
 
 // A plain worker's message comes as it said it, whole and as named events in their order.
 func TestMessages(t *testing.T) {
-	r := newMessages(t)
-	whole := r.message(asked + `}`)
-	if whole.status != 200 || !strings.Contains(whole.body, `"type":"message"`) || !strings.Contains(whole.body, `"input_tokens":`) {
-		t.Fatalf("%d %s", whole.status, whole.body)
-	}
-	_, text, _ := strings.Cut(whole.body, `"text":"`)
-	text, _, _ = strings.Cut(text, `"}`)
-	s := r.message(asked + `,"stream":true}`)
-	if got := spoken(s.body); s.status != 200 || text == "" || got != text {
-		t.Errorf("streamed %q, whole %q\n%s", got, text, s.body)
-	}
-	if !strings.HasPrefix(s.body, "event: message_start\ndata: {") || !strings.HasSuffix(s.body, "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n") {
-		t.Errorf("%s", s.body)
-	}
-	if m := r.admin("/metrics"); strings.Contains(m, "sluice_incidents_total{") || !strings.Contains(m, `endpoint="messages"`) {
-		t.Error("an honest worker made incidents, or nothing was counted")
+	for engine, stopped := range map[string]string{fake.Plain: "stop_sequence", fake.PlainSGLang: "end_turn"} {
+		r := newMessages(t, engine)
+		whole := r.message(asked + `}`)
+		if whole.status != 200 || !strings.HasPrefix(text(whole.body), " Alice.") || !strings.Contains(whole.body, `"input_tokens":`) {
+			t.Fatalf("%s: %d %s", engine, whole.status, whole.body)
+		}
+		s := r.message(asked + `,"stream":true}`)
+		if s.status != 200 || text(s.body) != text(whole.body) {
+			t.Errorf("%s: streamed %q, whole %q\n%s", engine, text(s.body), text(whole.body), s.body)
+		}
+		if !strings.HasPrefix(s.body, "event: message_start\ndata: {") || !strings.HasSuffix(s.body, "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n") {
+			t.Errorf("%s: %s", engine, s.body)
+		}
+		stop := r.message(asked + `,"stop_sequences":["ice"]}`)
+		if text(stop.body) != " Al" || !strings.Contains(stop.body, `"stop_reason":"`+stopped+`"`) {
+			t.Errorf("%s: %d %s", engine, stop.status, stop.body)
+		}
+		if m := r.admin("/metrics"); strings.Contains(m, "sluice_incidents_total{") || !strings.Contains(m, `endpoint="messages"`) {
+			t.Errorf("%s: an honest worker made incidents, or nothing was counted:\n%s", engine, r.admin("/admin/incidents"))
+		}
 	}
 }
 
-// No lie of a worker ends as a good message, and each is an incident.
-func TestLyingMessages(t *testing.T) {
-	for _, kind := range []actor.Kind{actor.FinishMissing, actor.CountMissing, actor.ErrorIn200, actor.Empty, actor.OtherID, actor.Truncated,
-		actor.NoDone, actor.CutMidway, actor.ErrorMidway, actor.ErrorNoDone, actor.AfterDone, actor.WrongShape, actor.Garbage} {
-		for _, stream := range []bool{false, true} {
-			switch kind {
-			case actor.NoDone, actor.CutMidway, actor.ErrorMidway, actor.ErrorNoDone, actor.AfterDone:
-				if !stream {
-					continue
-				}
-			}
-			t.Run(fmt.Sprint(kind, stream), func(t *testing.T) {
-				r := newMessages(t)
-				r.pairs[0].Tell(fake.Lie{Kind: kind, Leg: actor.Both})
-				a := r.message(fmt.Sprintf(`%s,"stream":%v}`, asked, stream))
-				ended := strings.Contains(a.body, "event: message_stop")
-				switch {
-				case kind == actor.AfterDone:
-					if strings.Count(a.body, "event: message_delta") != 1 || !strings.HasSuffix(a.body, "{\"type\":\"message_stop\"}\n\n") {
-						t.Errorf("%d %s", a.status, a.body)
-					}
-				case a.status == 200:
-					if !stream || ended || !strings.Contains(a.body, "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"") {
-						t.Errorf("%s", a.body)
-					}
-				case a.status != 502 && a.status != 500 || !strings.HasPrefix(a.body, `{"type":"error","error":{"type":"api_error","message":"`):
-					t.Errorf("%d %s", a.status, a.body)
-				}
-				r.until("an incident", func() bool { return strings.Contains(r.admin("/metrics"), "sluice_incidents_total{") })
-			})
+// Before any worker is asked for a reply, what bytes and counts can bound is bounded: the results of tools too. Of images the worker's
+// own answer is what there is.
+func TestMessagesAreBoundedAtAdmission(t *testing.T) {
+	result := func(text, more string) string {
+		return `{"model":"recall","max_tokens":24,"tools":[{"name":"f","input_schema":{"type":"object"}}],"messages":[{"role":"user","content":"Who am I?"},` +
+			`{"role":"assistant","content":[{"type":"tool_use","id":"x","name":"f","input":{"a":1}}]},` +
+			`{"role":"user","content":[{"type":"tool_result","tool_use_id":"x","content":[{"type":"text","text":"` + text + `"}` + more + `]}]}]}`
+	}
+	image := `,{"type":"image","source":{"type":"base64","media_type":"image/png","data":"` + strings.Repeat("A", 6000) + `"}}`
+	for _, engine := range []string{fake.Plain, fake.PlainSGLang} {
+		r := newMessages(t, engine)
+		if a := r.message(result("My name is Alice. My name is", "")); a.status != 200 || !strings.HasPrefix(text(a.body), " Alice") {
+			t.Errorf("%s: %d %s", engine, a.status, a.body)
+		}
+		// 3,600 bytes are over what bytes can prove with 24 more, and fit by the worker's count.
+		if a := r.message(result(strings.Repeat("harbour ", 450)+" My name is Alice. My name is", "")); a.status != 200 {
+			t.Errorf("%s: %d %s", engine, a.status, a.body)
+		}
+		before := r.requests()["d0"]
+		a := r.message(result(strings.Repeat("harbour ", 520), ""))
+		if a.status != 400 || !strings.Contains(a.body, "invalid_request_error") || !strings.Contains(a.body, "tokens") || r.requests()["d0"] != before {
+			t.Errorf("%s: %d %s", engine, a.status, a.body)
+		}
+		if a := r.message(result("My name is Alice. My name is", image)); a.status != 200 {
+			t.Errorf("%s: %d %s", engine, a.status, a.body)
+		}
+		if a := r.message(result(strings.Repeat("harbour ", 520), image)); a.status != 400 || r.requests()["d0"] == before {
+			t.Errorf("%s: %d %s", engine, a.status, a.body)
 		}
 	}
 }
@@ -108,7 +108,7 @@ func TestMessagesRefused(t *testing.T) {
 	if err := os.WriteFile(keys, []byte(tenant.Line("alice", "sk-alice")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := newMessages(t, func(c *gateway.Config) { c.APIKeys = keys })
+	r := newMessages(t, fake.Plain, func(c *gateway.Config) { c.APIKeys = keys })
 	good, key := asked+`}`, []string{"X-Api-Key", "sk-alice"}
 	image := `{"model":"recall","max_tokens":1,"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"x","content":[{"type":"image","source":{"type":"url","url":"http://10.0.0.1/"}}]}]}]}`
 	for name, c := range map[string]struct {
@@ -124,6 +124,11 @@ func TestMessagesRefused(t *testing.T) {
 		"no max_tokens":      {strings.Replace(good, `"max_tokens":24,`, "", 1), key, 400, "invalid_request_error"},
 		"a key twice":        {asked + `,"model":"recall"}`, key, 400, "invalid_request_error"},
 		"a control field":    {asked + `,"kv_transfer_params":{"a":1}}`, key, 400, "invalid_request_error"},
+		"one spelled so":     {asked + `,"\u0062ootstrap_room":1}`, key, 400, "invalid_request_error"},
+		"one in a carrier":   {asked + `,"extra_body":{"rid":"a"}}`, key, 400, "invalid_request_error"},
+		"a cut prompt":       {asked + `,"truncate_prompt_tokens":1}`, key, 400, "invalid_request_error"},
+		"more behind":        {good + `{}`, key, 400, "invalid_request_error"},
+		"no key but a word":  {good, []string{"X-Api-Key", ""}, 401, "authentication_error"},
 		"an address":         {image, key, 400, "invalid_request_error"},
 		"too long":           {strings.Replace(good, "Alice", strings.Repeat("x", 1<<17), 1), key, 400, "invalid_request_error"},
 		"not JSON":           {`{`, key, 400, "invalid_request_error"},

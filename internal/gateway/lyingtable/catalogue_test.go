@@ -48,13 +48,14 @@ type row struct {
 
 // cell is one request.
 type cell struct {
-	stream, chat bool
-	mode         gateway.Mode
-	status       int
-	text         string
-	ended        bool // with a good end
-	guards       []string
-	leaks        int // replies in which a worker said another's tokens
+	stream bool
+	api    string
+	mode   gateway.Mode
+	status int
+	text   string
+	ended  bool // with a good end
+	guards []string
+	leaks  int // replies in which a worker said another's tokens
 }
 
 // The table of the issue: every lie of the catalogue, told by every leg of every engine that can tell it, in every kind of reply. With
@@ -144,15 +145,12 @@ func (r *row) tell(c *inCell, mode gateway.Mode) {
 		}
 		p := fake.NewPair(c, fake.Options{Engine: r.engine, Patience: 3 * time.Second, Decode: fake.Leg{Pool: 2048}, Prefill: fake.Leg{Pool: 2048}})
 		g := front(c, p, mode, r.about)
-		for _, chat := range []bool{false, true} {
-			if !*full && chat != (r.at%2 == 0 == stream) {
-				continue
-			}
+		for _, api := range r.apis(stream) {
 			p.Honest()
 			for range 2 {
-				a := say(c, g, chat, false, strings.Repeat(canary, 20))
+				a := say(c, g, api, false, strings.Repeat(canary, 20))
 				for n := 0; a.status != 200 && n < 20; n++ { // the deadline is short where a lie is slow
-					a = say(c, g, chat, false, strings.Repeat(canary, 20))
+					a = say(c, g, api, false, strings.Repeat(canary, 20))
 				}
 				if a.status != 200 {
 					c.Fatalf("the first tenant got %d %s", a.status, a.body)
@@ -163,12 +161,12 @@ func (r *row) tell(c *inCell, mode gateway.Mode) {
 			p.Tell(fake.Lie{Kind: r.about.Kind, Leg: r.leg, Stale: stale, Wait: 2500 * time.Millisecond})
 			old := len(p.Leaks())
 			before := seen(c, g)
-			a := say(c, g, chat, stream, strings.Repeat("harbour ", 30))
-			x := cell{stream: stream, chat: chat, mode: mode, status: a.status, text: clean(a.body), ended: !stream || strings.Contains(a.body, "[DONE]")}
+			a := say(c, g, api, stream, strings.Repeat("harbour ", 30))
+			x := cell{stream: stream, api: api, mode: mode, status: a.status, text: clean(a.body), ended: !stream || strings.Contains(a.body, "[DONE]") || strings.Contains(a.body, "event: message_stop")}
 			if a.status == 200 && !stream {
 				x.ended = json.Valid([]byte(a.body)) && !strings.Contains(a.body, `"error"`)
 			}
-			x.guards = named(c, g, before, r.quiet(mode, a.status))
+			x.guards = named(c, g, before, r.quiet(x))
 			x.leaks = len(p.Leaks()) - old
 			telling.Lock()
 			r.cells = append(r.cells, x)
@@ -178,9 +176,36 @@ func (r *row) tell(c *inCell, mode gateway.Mode) {
 	}
 }
 
+// The ways to ask. Plain workers answer the third by themselves.
+const (
+	completions = "completions"
+	chats       = "chats"
+	messages    = "messages"
+)
+
+// apis are those that the lie is told in.
+func (r *row) apis(stream bool) (as []string) {
+	for _, a := range []string{completions, chats, messages} {
+		switch k := r.about.Kind; {
+		case a == messages:
+			// A message has one id, at its start, and a whole one has no index.
+			if asked(r.engine) != foreign.Plain || k == actor.IDChanges || k == actor.OtherIndex && !stream {
+				continue
+			}
+			if one := r.about.Stream || r.about.Whole; !*full && !one && (r.at%2 == 0) == stream {
+				continue
+			}
+		case !*full && (a == chats) != (r.at%2 == 0 == stream):
+			continue
+		}
+		as = append(as, a)
+	}
+	return as
+}
+
 // quiet reports whether the cell has no incident, since nothing is wrong but that a worker is busy.
-func (r *row) quiet(mode gateway.Mode, status int) bool {
-	return r.about.Kind == actor.Unavailable && (r.leg != actor.Prefill || r.engine == fake.VLLMNixl) || r.unseen()
+func (r *row) quiet(x cell) bool {
+	return r.about.Kind == actor.Unavailable && (r.leg != actor.Prefill || r.engine == fake.VLLMNixl) || r.unseen(x)
 }
 
 // late reports whether the lie shows, at best, when a stream ends.
@@ -189,13 +214,15 @@ func (r *row) late() bool {
 }
 
 // unseen is the residual: no word on the wire says it.
-func (r *row) unseen() bool {
+func (r *row) unseen(x cell) bool {
 	vllm := r.engine == fake.VLLMNixl || r.engine == fake.VLLMMooncake
 	switch r.about.Kind {
 	case actor.StalePages:
 		return !vllm
-	case actor.CountZero, actor.CountMissing, actor.CountText, actor.OtherModel:
-		return r.leg == actor.Both // one leg: there is nothing to compare it with
+	case actor.CountZero, actor.CountMissing, actor.CountText:
+		return r.leg == actor.Both && x.api != messages // one leg: there is nothing to compare it with; a message has to have counts
+	case actor.OtherModel:
+		return r.leg == actor.Both
 	case actor.LongLine:
 		return true // one field of megabytes is a reply, if it is no event of a stream
 	}
@@ -205,10 +232,10 @@ func (r *row) unseen() bool {
 func (r *row) judge(t *testing.T) {
 	fail := func(x cell, format string, args ...any) {
 		t.Helper()
-		t.Errorf("%s, %s tells %s, %s, stream %v, chat %v: %s\n%+v", r.engine, r.leg, r.about.Kind, x.mode, x.stream, x.chat, fmt.Sprintf(format, args...), x)
+		t.Errorf("%s, %s tells %s, %s, stream %v, %s: %s\n%+v", r.engine, r.leg, r.about.Kind, x.mode, x.stream, x.api, fmt.Sprintf(format, args...), x)
 	}
 	for _, x := range r.cells {
-		if r.unseen() {
+		if r.unseen(x) {
 			continue
 		}
 		late := x.stream && r.late()
@@ -223,12 +250,12 @@ func (r *row) judge(t *testing.T) {
 				fail(x, "a good end")
 			}
 		}
-		if len(x.guards) == 0 && !r.quiet(x.mode, x.status) {
+		if len(x.guards) == 0 && !r.quiet(x) {
 			fail(x, "no incident")
 		}
 		if x.mode == gateway.Observe {
 			for _, y := range r.cells {
-				if y.mode == gateway.Enforce && y.stream == x.stream && y.chat == x.chat && !late {
+				if y.mode == gateway.Enforce && y.stream == x.stream && y.api == x.api && !late {
 					r.compare(fail, x, y)
 				}
 			}
@@ -276,7 +303,7 @@ func table(rows []*row, natives []*nativeRow) string {
 		status, incident, observed := map[string]bool{}, map[string]bool{}, map[string]bool{}
 		foreignText, workers, replies := 0, 0, map[string]bool{}
 		for _, x := range r.cells {
-			replies[map[bool]string{false: "whole", true: "stream"}[x.stream]] = true
+			replies[map[bool]string{false: "whole", true: "stream"}[x.stream]], replies[x.api] = true, true
 			for _, g := range x.guards {
 				if x.mode == gateway.Enforce {
 					incident[g] = true
@@ -294,7 +321,7 @@ func table(rows []*row, natives []*nativeRow) string {
 		}
 		leaks += workers
 		note := fmt.Sprint(foreignText)
-		if r.unseen() {
+		if slices.ContainsFunc(r.cells, r.unseen) {
 			note += " (residual: not on the wire)"
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\n", r.engine, r.leg, r.about.Kind, list(replies), list(status), note, list(incident), list(observed), workers)
@@ -322,7 +349,7 @@ func list(set map[string]bool) string {
 
 // front is a gateway before a pair of fakes, pinned by hand.
 func front(c *inCell, p *fake.Pair, mode gateway.Mode, about actor.About) *gateway.Gateway {
-	m := &gateway.Guarded{Fleet: foreign.Config{Engine: asked(p.Engine), Every: time.Hour, Patient: 20 * time.Second}}
+	m := &gateway.Guarded{Messages: asked(p.Engine) == foreign.Plain, Fleet: foreign.Config{Engine: asked(p.Engine), Every: time.Hour, Patient: 20 * time.Second}}
 	for _, w := range p.Workers() {
 		at, _ := url.Parse(w.URL())
 		cfg := w.Config()
@@ -364,11 +391,14 @@ func front(c *inCell, p *fake.Pair, mode gateway.Mode, about actor.About) *gatew
 	return g
 }
 
-func say(c *inCell, g *gateway.Gateway, chat, stream bool, prompt string) got {
+func say(c *inCell, g *gateway.Gateway, api string, stream bool, prompt string) got {
 	q, _ := json.Marshal(prompt)
 	path, body := "/v1/completions", `{"model":"recall","max_tokens":40,"prompt":`+string(q)
-	if chat {
+	if api != completions {
 		path, body = "/v1/chat/completions", `{"model":"recall","max_tokens":40,"messages":[{"role":"user","content":`+string(q)+`}]`
+	}
+	if api == messages {
+		path = "/v1/messages"
 	}
 	if stream {
 		body += `,"stream":true`

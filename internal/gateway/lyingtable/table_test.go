@@ -262,13 +262,14 @@ func TestLiesAreObserved(t *testing.T) {
 
 // clean joins the text of a stream's chunks.
 func clean(body string) string {
-	if !strings.HasPrefix(body, "data:") {
+	if !strings.HasPrefix(body, "data:") && !strings.HasPrefix(body, "event:") {
 		return body
 	}
 	var out strings.Builder
 	for line := range strings.SplitSeq(body, "\n") {
 		var c struct {
 			Error   any
+			Delta   struct{ Text string }
 			Choices []struct {
 				Text  string
 				Delta struct{ Content string }
@@ -277,6 +278,7 @@ func clean(body string) string {
 		if json.Unmarshal([]byte(strings.TrimPrefix(line, "data: ")), &c) != nil {
 			continue
 		}
+		out.WriteString(c.Delta.Text)
 		for _, x := range c.Choices {
 			out.WriteString(x.Text + x.Delta.Content)
 		}

@@ -93,7 +93,7 @@ func (w *wireTap) before(t *testing.T, worker string, authority *certstest.Autho
 		w.Write(body)
 		w.mu.Lock()
 		var m map[string]any
-		if json.Unmarshal(body, &m) == nil && strings.HasSuffix(r.URL.Path, "completions") {
+		if json.Unmarshal(body, &m) == nil && (strings.HasSuffix(r.URL.Path, "completions") || strings.HasSuffix(r.URL.Path, "messages")) {
 			w.bodies = append(w.bodies, m)
 		}
 		if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 && r.TLS.PeerCertificates[0].Subject.CommonName == "gateway" {
@@ -133,7 +133,7 @@ func newRig(t *testing.T, engine string) *rig {
 	m := &gateway.Guarded{Fleet: foreign.Config{Engine: engine, Every: time.Hour, Patient: 5 * time.Second,
 		TLS: certs.ClientFiles{CA: authority.File, Cert: mine, Key: mineKey}}}
 	if engine == fake.Plain {
-		m.SaltAs = "cache_salt"
+		m.SaltAs, m.Messages = "cache_salt", true
 	}
 	for _, w := range p.Workers() {
 		c := w.Config()

@@ -27,7 +27,11 @@ func TestKeysStayOnTheirSide(t *testing.T) {
 			r := newRig(t, engine)
 			const prompt, reply = "word XyzzySecret, word", `" XyzzySe"`
 			seen := ""
-			for path, kind := range map[string]string{"/v1/completions": `"prompt":%q`, "/v1/chat/completions": `"messages":[{"role":"user","content":%q}]`} {
+			paths := map[string]string{"/v1/completions": `"prompt":%q`, "/v1/chat/completions": `"messages":[{"role":"user","content":%q}]`}
+			if engine == fake.Plain {
+				paths["/v1/messages"] = paths["/v1/chat/completions"]
+			}
+			for path, kind := range paths {
 				for _, more := range []string{"", `,"stream":true`, `,"bootstrap_room":7`, `,"max_tokens":1000000`, `,"user":"` + clientKey + `"`} {
 					body := `{"model":"recall","max_tokens":8,` + fmt.Sprintf(kind, prompt) + more + `}`
 					if strings.Contains(more, "max_tokens") {
@@ -67,8 +71,8 @@ func TestKeysStayOnTheirSide(t *testing.T) {
 			if strings.Contains(operators, "Xyzzy") {
 				t.Errorf("a prompt or a reply is in a log or a record")
 			}
-			if n := strings.Count(string(access), "\n"); n != 10 {
-				t.Errorf("%d lines for 10 requests", n)
+			if n, want := strings.Count(string(access), "\n"), 5*len(paths); n != want {
+				t.Errorf("%d lines for %d requests", n, want)
 			}
 		})
 	}
@@ -104,11 +108,12 @@ func TestAWorkerThatTellsItsKey(t *testing.T) {
 			w.WriteHeader(500)
 		},
 	} {
-		for _, stream := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s stream=%v", name, stream), func(t *testing.T) {
+		for _, kind := range []string{"completions", "completions, streamed", "messages", "messages, streamed"} {
+			api, _, stream := strings.Cut(kind, ", ")
+			t.Run(name+" "+kind, func(t *testing.T) {
 				r := &rig{T: t, up: &wireTap{}, log: &tap{}, access: t.TempDir() + "/access"}
 				srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-					if !strings.HasSuffix(q.URL.Path, "completions") {
+					if !strings.HasSuffix(q.URL.Path, api) {
 						http.Error(w, tell, 500)
 						return
 					}
@@ -116,9 +121,10 @@ func TestAWorkerThatTellsItsKey(t *testing.T) {
 				}))
 				defer srv.Close()
 				at, _ := url.Parse(srv.URL)
-				r.start(&gateway.Guarded{Fleet: foreign.Config{Engine: fake.Plain, Every: time.Hour, Workers: []foreign.Worker{
+				r.start(&gateway.Guarded{Messages: true, Fleet: foreign.Config{Engine: fake.Plain, Every: time.Hour, Workers: []foreign.Worker{
 					{Name: "w", Role: capacity.Both, URL: at, Key: workerKey, PoolTokens: 4096, Context: 4096}}}})
-				status, got := r.ask(clientKey, "/v1/completions", fmt.Sprintf(`{"model":"recall","prompt":"XyzzySecret","max_tokens":4,"stream":%v}`, stream))
+				status, got := r.ask(clientKey, "/v1/"+api, fmt.Sprintf(`{"model":"recall",%s,"max_tokens":4,"stream":%v}`,
+					map[string]string{"completions": `"prompt":"XyzzySecret"`, "messages": `"messages":[{"role":"user","content":"XyzzySecret"}]`}[api], stream))
 				if status < 400 && !strings.Contains(got, `"error"`) {
 					t.Errorf("%d %s", status, got)
 				}
@@ -146,10 +152,14 @@ func TestSaltsAreTheTenants(t *testing.T) {
 			if engine == fake.SGLang {
 				member = "extra_key"
 			}
-			salt := func(key, more string) string {
+			asks := map[string]string{"/v1/completions": `"prompt":"a b a"`}
+			if engine == fake.Plain {
+				asks["/v1/messages"] = `"messages":[{"role":"user","content":"a b a"}]`
+			}
+			salted := func(path, key, more string) string {
 				t.Helper()
 				r.up.taken()
-				status, got := r.ask(key, "/v1/completions", `{"model":"recall","prompt":"a b a","max_tokens":2`+more+`}`)
+				status, got := r.ask(key, path, `{"model":"recall","max_tokens":2,`+asks[path]+more+`}`)
 				if status != 200 {
 					t.Fatalf("%d %s", status, got)
 				}
@@ -166,22 +176,27 @@ func TestSaltsAreTheTenants(t *testing.T) {
 				}
 				return ""
 			}
-			a, b := salt(clientKey, ""), salt(otherKey, "")
-			if a == b || a != salt(clientKey, "") {
-				t.Errorf("alice %s, bob %s, alice again %s", a, b, salt(clientKey, ""))
-			}
 			quoted := func(s string) string { q, _ := json.Marshal(s); return string(q) }
-			for _, said := range []string{b, "", "bob", strings.Repeat("0", 32)} {
-				got := salt(clientKey, `,"cache_salt":`+quoted(said))
-				if got == b || said != "" && got == a {
-					t.Errorf("with cache_salt %q alice's salt is %s, bob's %s", said, got, b)
+			bobs := ""
+			for path := range asks {
+				salt := func(key, more string) string { t.Helper(); return salted(path, key, more) }
+				a, b := salt(clientKey, ""), salt(otherKey, "")
+				if a == b || bobs != "" && bobs != b || a != salt(clientKey, "") {
+					t.Errorf("alice %s, bob %s, alice again %s", a, b, salt(clientKey, ""))
 				}
-			}
-			if salt(clientKey, `,"cache_salt":"mine"`) == salt(otherKey, `,"cache_salt":"mine"`) {
-				t.Error("two tenants that say the same share a cache")
+				for _, said := range []string{b, "", "bob", strings.Repeat("0", 32)} {
+					got := salt(clientKey, `,"cache_salt":`+quoted(said))
+					if got == b || said != "" && got == a {
+						t.Errorf("with cache_salt %q alice's salt is %s, bob's %s", said, got, b)
+					}
+				}
+				if salt(clientKey, `,"cache_salt":"mine"`) == salt(otherKey, `,"cache_salt":"mine"`) {
+					t.Error("two tenants that say the same share a cache")
+				}
+				bobs = b
 			}
 			if engine == fake.SGLang {
-				if status, got := r.ask(clientKey, "/v1/completions", `{"model":"recall","prompt":"a","extra_key":`+quoted(b)+`}`); status != 400 {
+				if status, got := r.ask(clientKey, "/v1/completions", `{"model":"recall","prompt":"a","extra_key":`+quoted(bobs)+`}`); status != 400 {
 					t.Errorf("a client's extra_key: %d %s", status, got)
 				}
 			}

@@ -16,7 +16,8 @@ type message struct {
 	begun, stopped     bool
 	reason             legs.Finish
 	prompt, completion int   // -1: not said
-	next, open         int64 // the least index that a block may begin with, the block under way (-1: none)
+	counted            bool  // the last event, or the whole message, had a usage that says something
+	next, open         int64 // the index that the next block has, the block under way (-1: none)
 	content            bool  // the last event held something that a client would show
 }
 
@@ -48,32 +49,53 @@ func (m *message) head(get func(string) jsonedit.Value) string {
 	return ""
 }
 
+// whole takes a message that is no stream. It returns what is wrong with it, "" if nothing.
+func (m *message) whole(doc *jsonedit.Doc) (why string) {
+	if why = m.head(doc.Get); why != "" {
+		return why
+	}
+	doc.Get("content").Each(func(_ []byte, block jsonedit.Value) bool {
+		if word(block.Get("type")) == "" {
+			why = "has a block that is none"
+		}
+		return why == ""
+	})
+	if why != "" {
+		return why
+	}
+	return m.stop(doc.Get("stop_reason"))
+}
+
+// usage takes the counts of an event, or of a whole message. A prompt has a token at least: SGLang 0.5.9 to 0.5.13 begin a stream with
+// none, before they have counted. Later ones say the prompt at the start alone, vLLM says it again at the end.
 func (m *message) usage(u jsonedit.Value) {
-	input, cached := -1, 0
+	m.counted = false
+	prompt := 0
 	u.Each(func(name []byte, v jsonedit.Value) bool {
 		n, ok := v.Int()
 		if !ok || n < 0 || n > 1<<40 {
 			return true
 		}
 		switch string(name) {
-		case "input_tokens":
-			input = int(n)
-		case "cache_creation_input_tokens", "cache_read_input_tokens":
-			cached += int(n)
+		case "input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens":
+			prompt += int(n)
 		case "output_tokens":
-			m.completion = int(n)
+			m.completion, m.counted = int(n), true
 		}
 		return true
 	})
-	if input >= 0 {
-		m.prompt = input + cached
+	if prompt > 0 {
+		m.prompt, m.counted = prompt, true
 	}
 }
 
-// stop takes a stop reason, if there is one.
-func (m *message) stop(reason jsonedit.Value) {
+// stop takes a stop reason, if there is one. It returns what is wrong with it, "" if nothing.
+func (m *message) stop(reason jsonedit.Value) string {
 	if !reason.Said() {
-		return
+		return ""
+	}
+	if m.stopped {
+		return "stops a second time"
 	}
 	m.stopped = true
 	switch word(reason) {
@@ -84,79 +106,95 @@ func (m *message) stop(reason jsonedit.Value) {
 	default:
 		m.reason = legs.Other
 	}
+	return ""
 }
 
 // event takes one event. It returns what is wrong with it, "" if nothing.
 func (m *message) event(kind string, doc *jsonedit.Doc) string {
-	m.content = false
-	if m.begun == (kind == "message_start") {
-		if m.begun {
-			return "begins a second message"
-		}
-		if kind == "ping" {
-			return ""
-		}
+	m.content, m.counted = false, false
+	switch {
+	case kind == "ping":
+		return ""
+	case !m.begun && kind != "message_start":
 		return "comes before the message's start"
-	}
-	if id := doc.Get("message").Get("id"); m.begun && id.Said() && word(id) != m.id {
+	case m.begun && kind == "message_start":
+		return "begins a second message"
+	case m.begun && doc.Get("message").Get("id").Said() && word(doc.Get("message").Get("id")) != m.id:
 		return "has another id than the message"
 	}
-	index, numbered := doc.Get("index").Int()
 	switch kind {
 	case "message_start":
-		return m.head(doc.Get("message").Get)
-	case "content_block_start":
-		block := doc.Get("content_block")
-		switch {
-		case m.stopped:
-			return "goes on after its stop reason"
-		case !numbered || index < m.next || m.open >= 0:
-			return "begins a block out of order"
-		case block.Kind() != jsonedit.Object || word(block.Get("type")) == "":
-			return "begins a block that is none"
-		}
-		m.open, m.next = index, index+1
-		block.Each(func(name []byte, v jsonedit.Value) bool {
-			m.content = m.content || string(name) != "type" && says(v)
-			return !m.content
-		})
-	case "content_block_delta":
-		delta := doc.Get("delta")
-		switch {
-		case m.stopped:
-			return "goes on after its stop reason"
-		case !numbered || index != m.open:
-			return "is to a block that is not open"
-		case delta.Kind() != jsonedit.Object || word(delta.Get("type")) == "":
-			return "holds a delta that is none"
-		}
-		delta.Each(func(name []byte, v jsonedit.Value) bool {
-			m.content = m.content || string(name) != "type" && says(v)
-			return !m.content
-		})
-	case "content_block_stop":
-		if !numbered || index != m.open {
-			return "ends a block that is not open"
-		}
-		m.open = -1
+		return m.start(doc.Get("message"))
+	case "content_block_start", "content_block_delta", "content_block_stop":
+		return m.block(kind, doc)
 	case "message_delta":
-		m.stop(doc.Get("delta").Get("stop_reason"))
 		m.usage(doc.Get("usage"))
+		return m.stop(doc.Get("delta").Get("stop_reason"))
 	case "message_stop":
 		if m.open >= 0 {
 			return "ends amid a block"
 		}
-	case "ping":
-	default:
-		return "is of a type that is not known"
+		return ""
+	}
+	return "is of a type that is not known"
+}
+
+// namesMemory is wrong with an event of which nothing may leave, whatever only observes.
+const namesMemory = "names memory of a worker"
+
+func (m *message) start(v jsonedit.Value) string {
+	if why := m.head(v.Get); why != "" {
+		return why
+	}
+	if says(v.Get("content")) || v.Get("stop_reason").Said() {
+		return "begins with what a message ends with"
+	}
+	for _, name := range secrets {
+		if v.Get(name).Said() {
+			return namesMemory
+		}
 	}
 	return ""
 }
 
-// sayMessageEnd says how a message finished, and that it is no success if it is empty or was not counted.
-func (r *Run) sayMessageEnd(m *message) {
+// block takes an event of a block: they come one after the other, numbered from 0.
+func (m *message) block(kind string, doc *jsonedit.Doc) string {
+	index, numbered := doc.Get("index").Int()
+	what, why := doc.Get("delta"), "is to a block that is not open"
+	right := numbered && index == m.open
+	switch kind {
+	case "content_block_stop":
+		if right {
+			m.open, why = -1, ""
+		}
+		return why
+	case "content_block_start":
+		what, why = doc.Get("content_block"), "begins a block out of order"
+		right = numbered && index == m.next && m.open < 0
+	}
 	switch {
-	case m.prompt < 0 || m.completion < 0:
+	case m.stopped:
+		return "goes on after its stop reason"
+	case !right:
+		return why
+	case word(what.Get("type")) == "":
+		return "holds a block that is none"
+	}
+	if kind == "content_block_start" {
+		m.open, m.next = index, index+1
+	}
+	what.Each(func(name []byte, v jsonedit.Value) bool {
+		m.content = string(name) != "type" && says(v)
+		return !m.content
+	})
+	return ""
+}
+
+// sayMessageEnd says how a message finished, and that it is no success if it is empty or was not counted. Of a stream without a block
+// SGLang does not say the prompt.
+func (r *Run) sayMessageEnd(m *message, whole bool) {
+	switch {
+	case m.completion < 0, m.prompt < 0 && (whole || m.next > 0):
 		r.broke(nil, "decode's message has no usage")
 	case m.completion == 0:
 		r.broke(nil, "decode calls a message of no tokens a success")
@@ -167,8 +205,8 @@ func (r *Run) sayMessageEnd(m *message) {
 }
 
 func (r *Run) sayMessageUsage(m *message) {
-	r.counted(&summary{prompt: m.prompt, completion: m.completion})
-	if m.prompt >= 0 && m.completion >= 0 {
+	if m.counted {
+		r.counted(&summary{prompt: m.prompt, completion: m.completion})
 		r.tell(legs.LegUsage{Leg: legs.Decode, Prompt: m.prompt, Completion: m.completion}, nil)
 	}
 }
@@ -183,16 +221,16 @@ func (r *Run) hearMessage(body []byte) {
 		r.tell(legs.LegBroke{Leg: legs.Decode, Verdict: v}, nil)
 	} else {
 		m := r.newMessage()
-		if why := m.head(doc.Get); why != "" {
-			r.broke(nil, "decode's answer %s", why)
-		}
-		if r.plan.Stream {
-			r.broke(nil, "decode answered a stream with a whole body")
-		}
-		m.stop(doc.Get("stop_reason"))
-		r.sayMessageUsage(&m)
-		r.sayMessageEnd(&m)
 		out, content = r.clean(doc, body), 1
+		if why := m.whole(doc); why != "" {
+			r.broke(nil, "decode's answer %s", why)
+		} else {
+			if r.plan.Stream {
+				r.broke(nil, "decode answered a stream with a whole body")
+			}
+			r.sayMessageUsage(&m)
+			r.sayMessageEnd(&m, true)
+		}
 	}
 	r.tell(legs.LegBytes{Leg: legs.Decode, N: content}, out)
 	r.tell(legs.LegEnd{Leg: legs.Decode}, nil)
@@ -205,7 +243,7 @@ func (r *Run) readMessage(body io.Reader) error {
 	for {
 		e, err := in.Next()
 		if err != nil {
-			return r.streamEnds(err, func() { r.sayMessageEnd(&m) })
+			return r.streamEnds(err, func() { r.sayMessageEnd(&m, false) })
 		}
 		if r.hearEvent(&m, e) {
 			r.afterMessage(in)
@@ -218,12 +256,13 @@ func (r *Run) readMessage(body io.Reader) error {
 func (r *Run) hearEvent(m *message, e sse.Event) (last bool) {
 	doc, bad := jsonedit.Read(e.Data, nil)
 	if bad != nil {
-		r.broke(event(e.Data), "decode sent an event that is not a JSON object (%s)", bad.Reason)
+		r.broke(namedEvent(e.Type, e.Data), "decode sent an event that is not a JSON object (%s)", bad.Reason)
 		return false
 	}
 	kind := word(doc.Get("type"))
+	out := r.clean(doc, e.Data)
 	if v, is := errorUnder200(legs.Decode, doc); is {
-		r.tell(legs.LegBroke{Leg: legs.Decode, Verdict: v}, event(e.Data))
+		r.tell(legs.LegBroke{Leg: legs.Decode, Verdict: v, Failed: true}, namedEvent(e.Type, out))
 		return false
 	}
 	why := m.event(kind, doc)
@@ -231,15 +270,17 @@ func (r *Run) hearEvent(m *message, e sse.Event) (last bool) {
 		why = "has another name than type"
 	}
 	if why != "" {
-		r.broke(event(e.Data), "decode sent an event that %s", why)
+		out = namedEvent(e.Type, out)
+		if why == namesMemory {
+			out = nil
+		}
+		r.broke(out, "decode sent an event that %s", why)
 		return false
 	}
-	out := append([]byte("event: "+kind+"\n"), event(r.clean(doc, e.Data))...)
-	switch kind {
-	case "message_delta":
-		r.sayMessageUsage(m)
-	case "message_stop":
-		r.sayMessageEnd(m)
+	r.sayMessageUsage(m)
+	out = namedEvent(kind, out)
+	if kind == "message_stop" {
+		r.sayMessageEnd(m, false)
 		r.tell(legs.LegEnd{Leg: legs.Decode}, out)
 		return true
 	}
@@ -251,8 +292,18 @@ func (r *Run) hearEvent(m *message, e sse.Event) (last bool) {
 	return false
 }
 
+// namedEvent is an event with its name, by which clients of this dialect choose how to read it.
+func namedEvent(name string, data []byte) []byte {
+	if name == "" {
+		return event(data)
+	}
+	out := make([]byte, 0, len(data)+len(name)+16)
+	out = append(append(append(out, "event: "...), name...), '\n')
+	return sse.AppendData(out, data)
+}
+
 // afterMessage reads what follows the last event, so that the connection can be used again: nothing, or the end mark of the other
-// dialect, which vLLM sends too. None of it leaves.
+// dialect, which earlier vLLM sent too. None of it leaves.
 func (r *Run) afterMessage(in *sse.Reader) {
 	said := false
 	for range 16 {

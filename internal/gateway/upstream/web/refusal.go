@@ -80,6 +80,13 @@ func refusal(l legs.Leg, status int, body []byte) verdict.Verdict {
 	return v
 }
 
+// kinds are the errors of Anthropic's API, which have no code: the status of each that is not the engine's own fault.
+var kinds = map[string]int64{
+	"invalid_request_error": http.StatusBadRequest, "request_too_large": http.StatusRequestEntityTooLarge,
+	"rate_limit_error": http.StatusTooManyRequests, "overloaded_error": http.StatusServiceUnavailable,
+	"timeout_error": http.StatusGatewayTimeout, "request_timeout_error": http.StatusRequestTimeout,
+}
+
 // errorUnder200 finds an error in a body whose status says that there is none.
 func errorUnder200(l legs.Leg, doc *jsonedit.Doc) (verdict.Verdict, bool) {
 	e := doc.Get("error")
@@ -101,6 +108,9 @@ func errorUnder200(l legs.Leg, doc *jsonedit.Doc) (verdict.Verdict, bool) {
 	status, ok := code.Int()
 	if !ok || status < 400 || status > 599 {
 		status = 500
+		if named := kinds[word(e.Get("type"))]; !ok && named != 0 {
+			status = named
+		}
 	}
 	v := refusal(l, int(status), raw)
 	v.Reason = "an error under status 200: " + v.Reason
