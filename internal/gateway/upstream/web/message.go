@@ -45,8 +45,10 @@ func (m *message) head(get func(string) jsonedit.Value) string {
 	case get("content").Kind() != jsonedit.Array:
 		return "has no content"
 	}
-	m.usage(get("usage"))
-	return ""
+	if get("error").Said() {
+		return "has an error beside its message"
+	}
+	return m.usage(get("usage"))
 }
 
 // whole takes a message that is no stream. It returns what is wrong with it, "" if nothing.
@@ -68,25 +70,38 @@ func (m *message) whole(doc *jsonedit.Doc) (why string) {
 
 // usage takes the counts of an event, or of a whole message. A prompt has a token at least: SGLang 0.5.9 to 0.5.13 begin a stream with
 // none, before they have counted. Later ones say the prompt at the start alone, vLLM says it again at the end.
-func (m *message) usage(u jsonedit.Value) {
+// It returns what is wrong with them, "" if nothing.
+func (m *message) usage(u jsonedit.Value) (why string) {
 	m.counted = false
+	if !u.Said() {
+		return ""
+	}
+	if u.Kind() != jsonedit.Object {
+		return "has a usage that is no object"
+	}
 	prompt := 0
 	u.Each(func(name []byte, v jsonedit.Value) bool {
 		n, ok := v.Int()
-		if !ok || n < 0 || n > 1<<40 {
-			return true
-		}
+		ok = ok && n >= 0 && n <= 1<<40
 		switch string(name) {
 		case "input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens":
 			prompt += int(n)
 		case "output_tokens":
-			m.completion, m.counted = int(n), true
+			if ok {
+				m.completion, m.counted = int(n), true
+			}
+		default:
+			return true
 		}
-		return true
+		if v.Said() && !ok {
+			why = "counts tokens with what is no count"
+		}
+		return why == ""
 	})
-	if prompt > 0 {
+	if why == "" && prompt > 0 {
 		m.prompt, m.counted = prompt, true
 	}
+	return why
 }
 
 // stop takes a stop reason, if there is one. It returns what is wrong with it, "" if nothing.
@@ -128,7 +143,9 @@ func (m *message) event(kind string, doc *jsonedit.Doc) string {
 	case "content_block_start", "content_block_delta", "content_block_stop":
 		return m.block(kind, doc)
 	case "message_delta":
-		m.usage(doc.Get("usage"))
+		if why := m.usage(doc.Get("usage")); why != "" {
+			return why
+		}
 		return m.stop(doc.Get("delta").Get("stop_reason"))
 	case "message_stop":
 		if m.open >= 0 {
@@ -179,6 +196,8 @@ func (m *message) block(kind string, doc *jsonedit.Doc) string {
 		return why
 	case word(what.Get("type")) == "":
 		return "holds a block that is none"
+	case what.Get("error").Said():
+		return "has an error in a block"
 	}
 	if kind == "content_block_start" {
 		m.open, m.next = index, index+1
@@ -278,6 +297,9 @@ func (r *Run) hearEvent(m *message, e sse.Event) (last bool) {
 		return false
 	}
 	r.sayMessageUsage(m)
+	if kind == "message_delta" && m.reason == legs.Other {
+		r.tell(legs.LegFinish{Leg: legs.Decode, Reason: m.reason}, nil) // before the event that would tell a client that this is an end
+	}
 	out = namedEvent(kind, out)
 	if kind == "message_stop" {
 		r.sayMessageEnd(m, false)

@@ -186,7 +186,11 @@ func TestMessagesThatBreakTheirWire(t *testing.T) {
 		"no counts":                     {[]string{strings.Replace(vStart, `,"usage":{"input_tokens":41,"output_tokens":0}`, "", 1), vBlock, vText, vStop, strings.Replace(vDelta, `,"usage":{"input_tokens":41,"output_tokens":2}`, "", 1), vEnd}, "has no usage"},
 		"no count of the prompt":        {[]string{sNone, vBlock, vText, vStop, sDelta, vEnd}, "has no usage"},
 		"no tokens":                     {with(4, strings.Replace(vDelta, `"output_tokens":2`, `"output_tokens":0`, 1)), "a message of no tokens"},
-		"a count that is text":          {with(4, strings.Replace(vDelta, `"output_tokens":2`, `"output_tokens":"2"`, 1)), "a message of no tokens"},
+		"a count that is text":          {with(4, strings.Replace(vDelta, `"output_tokens":2`, `"output_tokens":"2"`, 1)), "counts tokens with what is no count"},
+		"a count below none":            {with(0, strings.Replace(vStart, `"input_tokens":41`, `"input_tokens":-41`, 1)), "counts tokens with what is no count"},
+		"a usage that is none":          {with(4, strings.Replace(vDelta, `{"input_tokens":41,"output_tokens":2}`, `[41,2]`, 1)), "has a usage that is no object"},
+		"an error in its start":         {with(0, strings.Replace(vStart, `"usage"`, `"error":{"type":"x"},"usage"`, 1)), "has an error beside its message"},
+		"an error in a block":           {with(2, strings.Replace(vText, `"text":" Alice"`, `"text":"x","error":"x"`, 1)), "has an error in a block"},
 		"a type that nobody knows":      {before(2, `{"type":"content_block_more","index":0}`), "is of a type that is not known"},
 		"no type":                       {before(2, `data: {"index":0}`), "is of a type that is not known"},
 		"a chunk of the other dialect":  {before(2, `data: `+text), "is of a type that is not known"},
@@ -217,7 +221,7 @@ func TestWholeMessagesThatBreakTheirWire(t *testing.T) {
 		"a block that is no": {`{"type":"text","text":" Alice"}`, `" Alice"`, "has a block that is none"},
 		"no counts":          {`,"usage":{"input_tokens":41,"output_tokens":2}`, ``, "has no usage"},
 		"no prompt":          {`"input_tokens":41`, `"input_tokens":0`, "has no usage"},
-		"a prompt of less":   {`"input_tokens":41`, `"input_tokens":-1`, "has no usage"},
+		"a prompt of less":   {`"input_tokens":41`, `"input_tokens":-1`, "counts tokens with what is no count"},
 		"no tokens":          {`"output_tokens":2`, `"output_tokens":0`, "a message of no tokens"},
 		"an error":           {vWhole, vFails, "an error under status 200"},
 		"an error beside":    {`"type":"message"`, `"type":"message","error":{"type":"internal_error"}`, "an error under status 200"},
@@ -275,6 +279,25 @@ func TestErrorsOfMessagesKeepTheirKind(t *testing.T) {
 		if !found {
 			t.Errorf("%s: %v", kind, es)
 		}
+	}
+}
+
+// A stop reason that is no end is said before its event leaves.
+func TestAnAbortOfAMessageIsSaidBeforeItLeaves(t *testing.T) {
+	es, _ := hearMessages(typed(with(4, strings.Replace(vDelta, "max_tokens", "abort", 1))...), true)
+	said, content := -1, 0
+	for _, e := range es {
+		switch e := e.(type) {
+		case legs.LegFinish:
+			if said < 0 && e.Reason == legs.Other {
+				said = content
+			}
+		case legs.LegBytes:
+			content++
+		}
+	}
+	if said != 4 { // the start, and a block's begin, text and end
+		t.Errorf("said after %d events: %v", said, es)
 	}
 }
 
