@@ -137,9 +137,22 @@ func healthy(ctx context.Context, e engine) bool {
 	return err == nil && s == http.StatusOK
 }
 
+// well reports whether an engine says within a minute that it is: one that has just compiled something is silent for a while, and one
+// that has ended stays so.
+func well(ctx context.Context, e engine) bool {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Second) {
+		if healthy(ctx, e) {
+			return true
+		}
+		if time.Now().After(end) || ctx.Err() != nil {
+			return false
+		}
+	}
+}
+
 // alive reports whether an engine still computes: one that has lost its core can go on answering, and one that hangs does not end.
 func alive(ctx context.Context, e engine) bool {
-	if !healthy(ctx, e) {
+	if !well(ctx, e) {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)

@@ -263,7 +263,7 @@ func (b *bed) recorded(ctx context.Context, g *gateway) (n int, err error) {
 		n++
 		statuses[status]++
 		for _, e := range b.engines() {
-			if !healthy(ctx, e) {
+			if !well(ctx, e) {
 				return n, fmt.Errorf("%s is not well after %s", e.name, f)
 			}
 		}

@@ -88,7 +88,7 @@ func (b *bed) oddities(ctx context.Context) error {
 			fmt.Printf("%s: %.160s\n    %.300s\n", what, body, answer)
 		}
 		for _, e := range b.engines() {
-			if !healthy(ctx, e) {
+			if !well(ctx, e) {
 				return fmt.Errorf("%s is not well after %.300s", e.name, body)
 			}
 		}
