@@ -49,7 +49,7 @@ func main() {
 	flag.StringVar(&b.dir, "run", "", "`dir` for the model, logs and results; default: run in the directory of -env")
 	flag.IntVar(&b.ports, "port", 18520, "first of six ports on the loopback interface")
 	flag.IntVar(&b.trials, "trials", 40, "known, pinned: attacks through the gateway")
-	flag.IntVar(&b.controls, "controls", 15, "known, pinned, observe: attacks straight at the legs, which must succeed")
+	flag.IntVar(&b.controls, "controls", 15, "known: attacks straight at the legs, which must succeed; the other ways make four")
 	flag.IntVar(&b.honest, "requests", 400, "honest: how many")
 	flag.Uint64Var(&b.seed, "seed", uint64(time.Now().UnixNano()), "of texts and codes")
 	flag.BoolVar(&b.write, "write", false, "report: put the results into docs/e2e.md")
