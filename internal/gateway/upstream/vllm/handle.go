@@ -74,6 +74,10 @@ func (g *Engine) judge(a web.Asked, era int64, answer *jsonedit.Doc, h jsonedit.
 		if web.OfAnother(string(text), a.ID) {
 			return legs.Handle{State: legs.Stale, Why: "remote_request_id is another attempt's"}
 		}
+		// And an engine that made its answer's id from ours makes this one from it, too: another name is another request's, whoever made it.
+		if name, _ := answer.Get("id").Text(); web.OfThis(string(name), a.ID) && !web.OfThis(string(text), a.ID) {
+			return legs.Handle{State: legs.Stale, Why: "remote_request_id is another attempt's, the answer's id is not"}
+		}
 		if !g.used.first(engine, text) {
 			return legs.Handle{State: legs.Stale, Why: "it was used before"}
 		}

@@ -101,6 +101,30 @@ func TestHandleIsOursOnlyWhole(t *testing.T) {
 	}
 }
 
+// A name in a handle that no id was minted for tells nothing by itself; beside an answer whose id was made from ours it does.
+func TestAHandleOfARequestThatIsNotTheAnswers(t *testing.T) {
+	for _, c := range []struct {
+		id, names string
+		state     legs.HandleState
+	}{
+		{"chatcmpl-" + attemptID, "chatcmpl-" + attemptID + "-b7b5b9cd", legs.Ours},
+		{"chatcmpl-" + attemptID, "chatcmpl-0f1e2d3c-b7b5b9cd", legs.Stale},
+		{"chatcmpl-0f1e2d3c", "chatcmpl-0f1e2d3c-b7b5b9cd", legs.Ours},
+		{"chatcmpl-0f1e2d3c", "b7b5b9cd", legs.Ours},
+		{"", "chatcmpl-0f1e2d3c-b7b5b9cd", legs.Ours},
+	} {
+		a := asked(t, foreign.Worker{})
+		h := strings.Replace(handle, "chatcmpl-"+attemptID+"-b7b5b9cd", c.names, 1)
+		doc, no := jsonedit.Read(fmt.Appendf(nil, `{"id":%q,"usage":{"prompt_tokens":91},"kv_transfer_params":%s}`, c.id, h), nil)
+		if no != nil {
+			t.Fatal(no)
+		}
+		if got := new(Engine).judge(a, a.Pair.Prefill.Era(), doc, doc.Get("kv_transfer_params"), 0); got.State != c.state {
+			t.Errorf("answer %q, handle of %q: %v %q", c.id, c.names, got.State, got.Why)
+		}
+	}
+}
+
 // A handle is good once, whatever attempt shows it again.
 func TestHandleIsGoodOnce(t *testing.T) {
 	a := asked(t, foreign.Worker{})

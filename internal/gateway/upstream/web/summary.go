@@ -42,6 +42,9 @@ func OfAnother(name, ours string) bool {
 	return i >= 0 && ours != "" && !strings.HasPrefix(name[i:], ours)
 }
 
+// OfThis reports whether a name that an engine gave holds the id that it was given.
+func OfThis(name, ours string) bool { return ours != "" && strings.Contains(name, ours) }
+
 // maxChoices of one reply.
 const maxChoices = 1 << 10
 
