@@ -68,7 +68,7 @@ func (b *bed) begin(e engine) error {
 	}
 	transfer, _ := json.Marshal(map[string]any{
 		"kv_connector": "NixlConnector", "kv_role": e.role, "kv_buffer_device": "cpu", "kv_load_failure_policy": "fail",
-		"kv_connector_extra_config": map[string]any{"backends": []string{"UCX"}},
+		"kv_connector_extra_config": map[string]any{"backends": []string{"UCX"}, "kv_lease_duration": int(b.lease.Seconds())},
 	})
 	args := []string{
 		filepath.Join(b.env, "venv", "bin", "vllm"), "serve", filepath.Join(b.dir, "model"), "--served-model-name", "recall", "--dtype", "float32",

@@ -13,8 +13,8 @@ import (
 	engines "github.com/sluicekv/sluice/bench/e2e/engine"
 )
 
-// lease of the engines' handles, which is their default, and what it takes until prefill has seen that it is over.
-const lease, seen = 30 * time.Second, 5 * time.Second
+// seen is how long it takes until prefill has seen that a lease is over.
+const seen = 5 * time.Second
 
 // late lets decode be slower than prefill's lease: at the engines, where the control must show the fault or nothing is shown, and through
 // the gateway, where there must be no reply, and an incident of the guard whose turn it is.
@@ -158,7 +158,7 @@ func (b *bed) stand(ctx context.Context, s shape, url, own, more, other string) 
 		done <- err
 	}()
 	select {
-	case <-time.After(lease + seen):
+	case <-time.After(b.lease + seen):
 	case err := <-done:
 		return r, fmt.Errorf("it was answered though decode stood still: %d %s %w", r.status, r.raw, err)
 	case <-ctx.Done():

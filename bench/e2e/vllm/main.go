@@ -34,6 +34,7 @@ type bed struct {
 	prefill, decode engine
 	door, admin     string // host:port of the gateway
 	cache           bool   // the engines keep prefixes
+	lease           time.Duration
 	write           bool
 	first           bool // the gateway compares the legs' first tokens, and refuses
 	traffic         plan
@@ -46,6 +47,7 @@ func main() {
 	flag.StringVar(&b.dir, "run", ".cache/e2e-vllm", "`dir` for the model, logs and results")
 	flag.StringVar(&b.shared, "shared", "../shared", "`dir` of the shared material: the misuse driver, recorded bodies")
 	flag.BoolVar(&b.cache, "cache", true, "up: the engines keep prefixes")
+	flag.DurationVar(&b.lease, "lease", 30*time.Second, "up: how long prefill keeps what it hands over (the engine's default); late: the same")
 	flag.BoolVar(&b.first, "first-token", false, "traffic, clients: with the guard first-token, enforced")
 	flag.BoolVar(&b.write, "write", false, "report: put the results into docs/e2e.md")
 	flag.IntVar(&b.traffic.requests, "requests", 3500, "traffic: how many")
