@@ -31,3 +31,16 @@ func TestBoundsHoldUnderNormalization(t *testing.T) {
 		}
 	}
 }
+
+// Tools of Anthropic's API reach the template in another shape, with more words than they came in.
+func TestBoundsHoldForToolsOfMessages(t *testing.T) {
+	const came, rendered = `{"name":"a","input_schema":{}}`, `{"type": "function", "function": {"name": "a", "description": null, "parameters": {"type": "object"}, "strict": null, "defer_loading": null}}`
+	const n = 1000
+	doc, no := jsonedit.Read([]byte(`{"tools":[`+strings.Repeat(came+",", n-1)+came+`],"messages":[{"role":"user","content":"a"}]}`), nil)
+	if no != nil {
+		t.Fatal(no)
+	}
+	if m := bounds(doc, openai.Messages); m.most < n*len(rendered) {
+		t.Errorf("at most %d, and it may have %d", m.most, n*len(rendered))
+	}
+}

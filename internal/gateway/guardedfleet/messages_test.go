@@ -93,6 +93,11 @@ func TestMessagesAreBoundedAtAdmission(t *testing.T) {
 		if a.status != 400 || !strings.Contains(a.body, "invalid_request_error") || !strings.Contains(a.body, "tokens") || r.requests()["d0"] != before {
 			t.Errorf("%s: %d %s", engine, a.status, a.body)
 		}
+		// The system is counted with the rest, which the worker does in this dialect alone.
+		long := strings.Replace(asked, "Be brief.", strings.Repeat("harbour ", 520), 1)
+		if a := r.message(long + `}`); a.status != 400 || r.requests()["d0"] != before {
+			t.Errorf("%s: %d %s", engine, a.status, a.body)
+		}
 		if a := r.message(result("My name is Alice. My name is", image)); a.status != 200 {
 			t.Errorf("%s: %d %s", engine, a.status, a.body)
 		}
@@ -120,6 +125,8 @@ func TestMessagesRefused(t *testing.T) {
 		"no key":             {good, nil, 401, "authentication_error"},
 		"another key":        {good, []string{"X-Api-Key", "sk-bob"}, 401, "authentication_error"},
 		"two keys":           {good, []string{"X-Api-Key", "sk-alice", "Authorization", "Bearer sk-bob"}, 401, "authentication_error"},
+		"and the other one":  {good, []string{"X-Api-Key", "sk-bob", "Authorization", "Bearer sk-alice"}, 401, "authentication_error"},
+		"two of a kind":      {good, []string{"X-Api-Key", "sk-alice", "X-Api-Key", "sk-bob"}, 401, "authentication_error"},
 		"another model":      {strings.Replace(good, "recall", "other", 1), key, 404, "not_found_error"},
 		"no max_tokens":      {strings.Replace(good, `"max_tokens":24,`, "", 1), key, 400, "invalid_request_error"},
 		"a key twice":        {asked + `,"model":"recall"}`, key, 400, "invalid_request_error"},
