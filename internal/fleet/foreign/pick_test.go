@@ -319,3 +319,34 @@ func TestAReplyNeedsNoRoomAtPrefill(t *testing.T) {
 		t.Errorf("%+v", p.Sequence)
 	}
 }
+
+// What a look at all pairs costs, and the longest that a request waits for a pair meanwhile.
+func BenchmarkStatus(b *testing.B) {
+	f := pinnedFleet(b, Config{Workers: pinnedWorkers(500, 500, nil)})
+	for range 200 {
+		f.Rest(pick(b, f, Need{Tokens: 1000, Load: 1000}), "a test")
+	}
+	stop, longest := make(chan struct{}), make(chan time.Duration)
+	go func() {
+		var most time.Duration
+		for {
+			select {
+			case <-stop:
+				longest <- most
+				return
+			default:
+			}
+			began := time.Now()
+			if p, v := f.Pick(Need{Tokens: 1000, Load: 1000}); v.IsZero() {
+				f.Done(p)
+			}
+			most = max(most, time.Since(began))
+		}
+	}()
+	b.ResetTimer()
+	for range b.N {
+		f.Status(b.Context(), false)
+	}
+	close(stop)
+	b.ReportMetric(float64((<-longest).Microseconds()), "longest-pick-µs")
+}

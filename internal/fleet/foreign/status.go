@@ -2,17 +2,30 @@ package foreign
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/sluicekv/sluice/internal/capacity"
 	"github.com/sluicekv/sluice/internal/fleet"
 )
 
-// Status is the fleet at this moment.
+// Status is the fleet at this moment. A thousand workers have a quarter of a million pairs: those are looked at one decode worker at a time,
+// so that requests that look for a pair wait for one row of them at most.
 func (f *Fleet) Status(context.Context, bool) fleet.Status {
+	now := time.Now()
+	st, workers := f.statusOfWorkers(now)
+	if !f.two() {
+		f.listRests(&st, now)
+		return st
+	}
+	f.listPairs(&st, workers, now)
+	return st
+}
+
+// statusOfWorkers is a status without its pairs, and the workers that can have any.
+func (f *Fleet) statusOfWorkers(now time.Time) (fleet.Status, []*Node) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	now := time.Now()
 	st := fleet.Status{
 		Model: f.cfg.Model, Limit: f.current(now).wide.Limit, Workers: []fleet.WorkerStatus{}, Pairs: []fleet.PairStatus{},
 		Rested: f.rested, Proved: f.proved,
@@ -31,8 +44,7 @@ func (f *Fleet) Status(context.Context, bool) fleet.Status {
 		}
 		st.Sources = append(st.Sources, ss)
 	}
-	f.listPairs(&st, now)
-	return st
+	return st, slices.Clone(f.workers)
 }
 
 // status of a worker. Under mu.
@@ -64,23 +76,25 @@ func (n *Node) status(now time.Time) fleet.WorkerStatus {
 // listed is how many pairs a status lists.
 const listed = 4096
 
-// listPairs lists pairs, those that do not serve first: in a large fleet they are what matters. Under mu.
-func (f *Fleet) listPairs(st *fleet.Status, now time.Time) {
-	if !f.two() {
-		for key, r := range f.rests {
-			if d := f.byName[key[1]]; d != nil && key[0] == "" && !r.over(now) {
-				st.Pairs = append(st.Pairs, f.pairStatus(Pair{Decode: d}, now))
-			}
+// listRests lists the workers that work alone and rest.
+func (f *Fleet) listRests(st *fleet.Status, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for key, r := range f.rests {
+		if d := f.byName[key[1]]; d != nil && key[0] == "" && !r.over(now) {
+			st.Pairs = append(st.Pairs, f.pairStatus(Pair{Decode: d}, now))
 		}
-		return
 	}
+}
+
+// listPairs lists the pairs of workers, those that do not serve first: in a large fleet they are what matters.
+func (f *Fleet) listPairs(st *fleet.Status, workers []*Node, now time.Time) {
 	st.Counts = map[string]int{}
 	var serving []fleet.PairStatus
-	for _, d := range f.workers {
-		if d.Role != capacity.Decode {
-			continue
-		}
-		for _, p := range f.workers {
+	row := func(d *Node) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for _, p := range workers {
 			if p.Role != capacity.Prefill {
 				continue
 			}
@@ -94,6 +108,11 @@ func (f *Fleet) listPairs(st *fleet.Status, now time.Time) {
 			default:
 				st.Pairs = append(st.Pairs, f.pairStatus(Pair{Prefill: p, Decode: d}, now))
 			}
+		}
+	}
+	for _, d := range workers {
+		if d.Role == capacity.Decode {
+			row(d)
 		}
 	}
 	st.Pairs = append(st.Pairs, serving...)
