@@ -112,6 +112,9 @@ func (f *Fleet) ask(n *Node, patient time.Duration, t *source.Options) (r readin
 	}
 	r.late = r.node == nil && time.Since(began) >= patient*9/10 // the client gives up a little sooner
 	r.uvicorn = heard.server == "uvicorn"
+	if r.node == nil && !heard.any && heard.err != nil && n.ctx.Err() == nil {
+		r.dark = unanswered(heard.err)
+	}
 	if f.asksID(n) {
 		r.engineID = f.askEngineID(ctx, n)
 	}
@@ -149,12 +152,16 @@ func (f *Fleet) asksID(n *Node) bool {
 type listener struct {
 	next   http.RoundTripper
 	server string
+	any    bool  // it answered something
+	err    error // why it did not, the first time
 }
 
 func (l *listener) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := l.next.RoundTrip(r)
 	if err == nil {
-		l.server = resp.Header.Get("Server")
+		l.server, l.any = resp.Header.Get("Server"), true
+	} else if l.err == nil {
+		l.err = err
 	}
 	return resp, err
 }
