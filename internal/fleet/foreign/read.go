@@ -113,7 +113,7 @@ func (f *Fleet) ask(n *Node, patient time.Duration, t *source.Options) (r readin
 	r.late = r.node == nil && time.Since(began) >= patient*9/10 // the client gives up a little sooner
 	r.uvicorn = heard.server == "uvicorn"
 	if r.node == nil && !heard.any && heard.err != nil && n.ctx.Err() == nil {
-		r.dark = unanswered(heard.err)
+		r.dark = unanswered(heard.err, n.URL.Scheme == "https")
 	}
 	if f.asksID(n) {
 		r.engineID = f.askEngineID(ctx, n)

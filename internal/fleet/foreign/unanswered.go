@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// unanswered says in our own words why a worker that takes connections answered nothing, and what to do about it.
-func unanswered(err error) string {
+// unanswered says in our own words why a worker that takes connections answered nothing, and what to do about it. Secure is whether it was asked over TLS.
+func unanswered(err error, secure bool) string {
 	var (
 		authority x509.UnknownAuthorityError
 		name      x509.HostnameError
@@ -37,7 +37,11 @@ func unanswered(err error) string {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), errors.As(err, &ne) && ne.Timeout():
 		return "it takes connections and answers nothing: it hangs, is not up yet, or is no HTTP server"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
-		return "it closes connections without an answer: its url may have to begin with https://"
+		other := "https"
+		if secure {
+			other = "http"
+		}
+		return "it closes connections without an answer: its url may have to begin with " + other + "://"
 	}
 	return "what it answers cannot be read: is its url that of an HTTP server?"
 }

@@ -54,13 +54,14 @@ func TestWhyAWorkerAnswersNothing(t *testing.T) {
 		tls  certs.ClientFiles
 		want string
 	}{
-		"authority": {secure.URL, certs.ClientFiles{}, "ca_file"},
-		"name":      {secure.URL, certs.ClientFiles{CA: ca, ServerName: "elsewhere.test"}, "server_name"},
-		"no TLS":    {strings.Replace(open.URL, "http:", "https:", 1), certs.ClientFiles{}, "begin with http://"},
-		"mutual":    {mutual.URL, certs.ClientFiles{CA: ca}, "cert_file"},
-		"closes":    {at(func(c net.Conn) { c.Read(make([]byte, 1<<10)); c.Close() }), certs.ClientFiles{}, "begin with https://"},
-		"no HTTP":   {at(func(c net.Conn) { c.Read(make([]byte, 1<<10)); c.Write([]byte("hello\r\n\r\n")); c.Close() }), certs.ClientFiles{}, "HTTP server?"},
-		"mute":      {at(func(c net.Conn) { c.Read(make([]byte, 1<<10)) }), certs.ClientFiles{}, "answers nothing"},
+		"authority":    {secure.URL, certs.ClientFiles{}, "ca_file"},
+		"name":         {secure.URL, certs.ClientFiles{CA: ca, ServerName: "elsewhere.test"}, "server_name"},
+		"no TLS":       {strings.Replace(open.URL, "http:", "https:", 1), certs.ClientFiles{}, "begin with http://"},
+		"mutual":       {mutual.URL, certs.ClientFiles{CA: ca}, "cert_file"},
+		"closes":       {at(func(c net.Conn) { c.Read(make([]byte, 1<<10)); c.Close() }), certs.ClientFiles{}, "begin with https://"},
+		"no handshake": {strings.Replace(at(func(c net.Conn) { c.Read(make([]byte, 1<<10)); c.Close() }), "http:", "https:", 1), certs.ClientFiles{}, "begin with http://"},
+		"no HTTP":      {at(func(c net.Conn) { c.Read(make([]byte, 1<<10)); c.Write([]byte("hello\r\n\r\n")); c.Close() }), certs.ClientFiles{}, "HTTP server?"},
+		"mute":         {at(func(c net.Conn) { c.Read(make([]byte, 1<<10)) }), certs.ClientFiles{}, "answers nothing"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			u, err := url.Parse(c.url)
