@@ -59,6 +59,11 @@ func run(only string, list bool, resume, table string, most time.Duration) error
 	if err != nil {
 		return err
 	}
+	if !list {
+		if err := sound(dir, want); err != nil {
+			return err
+		}
+	}
 	var all []result
 	began, left := time.Now(), 0
 	var broken error // patches that do not build: the list has to follow the code
@@ -134,6 +139,27 @@ func (m mutant) result(dir string) (result, error) {
 	return r, nil
 }
 
+// sound runs the tests of every package without a patch: where they fail by themselves they would kill each mutant.
+func sound(dir string, want *regexp.Regexp) error {
+	seen := map[string]bool{}
+	for _, m := range mutants {
+		for _, pkg := range m.packages {
+			if !want.MatchString(m.name) || seen[pkg] {
+				continue
+			}
+			seen[pkg] = true
+			by, err := mutant{packages: []string{pkg}}.test(dir)
+			if err != nil {
+				return err
+			}
+			if by != "" {
+				return fmt.Errorf("%s fails without any patch: nothing can be learned of mutants", by)
+			}
+		}
+	}
+	return nil
+}
+
 // results reads what earlier pieces of a run kept.
 func results(path string) (map[string]result, error) {
 	all := map[string]result{}
@@ -187,9 +213,9 @@ func markdown(all []result, left int) []byte {
 	return b.Bytes()
 }
 
-// copyModule copies what the tests of the mutants need: the module's files, of the working tree.
+// copyModule copies the module's files, of the working tree. All of them: tests compare the code with its docs, too.
 func copyModule(dir string) error {
-	out, err := exec.Command("git", "ls-files", "go.mod", "go.sum", "internal", "cmd").Output()
+	out, err := exec.Command("git", "ls-files").Output()
 	if err != nil {
 		return fmt.Errorf("git ls-files: %w", err)
 	}

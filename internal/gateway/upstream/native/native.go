@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/sluicekv/sluice/internal/admission"
+	"github.com/sluicekv/sluice/internal/attempt"
 	"github.com/sluicekv/sluice/internal/fleet"
 	"github.com/sluicekv/sluice/internal/gateway/legs"
 	"github.com/sluicekv/sluice/internal/gateway/upstream"
@@ -44,7 +45,7 @@ type Run struct {
 	engine   *Engine
 	plan     admission.Plan
 	deadline time.Time
-	sessions [2]*fleet.Session // by legs.Leg
+	sessions [2]link // by legs.Leg
 	macKey   [32]byte
 	wake     chan struct{}
 
@@ -66,14 +67,30 @@ type Run struct {
 	over     time.Time
 }
 
+// link is what an attempt needs of a fleet.Session. Nothing of it blocks; an error means that the link has ended.
+type link interface {
+	Attach(attempt.ID, fleet.Sink) error
+	Detach(attempt.ID)
+	SendPlan(p admission.Plan, macKey [32]byte) error
+	Send(wire.Frame)
+	Name() string
+}
+
 // Start implements upstream.Engine.
 func (e *Engine) Start(a upstream.Attempt, quiet func()) upstream.Run {
+	return e.start(a, [2]link{a.Pair.Prefill, a.Pair.Decode}, quiet)
+}
+
+func (e *Engine) start(a upstream.Attempt, sessions [2]link, quiet func()) *Run {
 	r := &Run{
-		engine: e, plan: a.Ticket.Plan(), deadline: a.Deadline, sessions: [2]*fleet.Session{a.Pair.Prefill, a.Pair.Decode},
+		engine: e, plan: a.Ticket.Plan(), deadline: a.Deadline, sessions: sessions,
 		wake: make(chan struct{}, 1), prompt: a.IDs, quiet: quiet, began: time.Now(),
 	}
 	rand.Read(r.macKey[:])
-	// One critical section from the first Attach: a link that is lost meanwhile is heard by a machine that exists.
+	var out handoff.Effects
+	r.machine, out = handoff.NewGateway(r.plan.PromptTokens)
+	// The machine is there before the first Attach, and all from there on is one critical section: a link that is lost meanwhile waits, and
+	// is then heard by a machine whose first steps are done.
 	r.mu.Lock()
 	for l, s := range r.sessions {
 		if s.Attach(r.plan.Attempt, leg{r, legs.Leg(l)}) != nil {
@@ -86,9 +103,7 @@ func (e *Engine) Start(a upstream.Attempt, quiet func()) upstream.Run {
 			return r
 		}
 	}
-	machine, out := handoff.NewGateway(r.plan.PromptTokens)
-	r.machine = machine
-	r.trace = trace.Begin(e.Trace, 0, trace.Gateway, r.plan.Attempt, r.plan.PromptTokens, 0, uint8(machine.State), machine.Digest())
+	r.trace = trace.Begin(e.Trace, 0, trace.Gateway, r.plan.Attempt, r.plan.PromptTokens, 0, uint8(r.machine.State), r.machine.Digest())
 	r.perform(out)
 	r.finish()
 	return r
@@ -236,7 +251,7 @@ func (r *Run) perform(out handoff.Effects) {
 	}
 }
 
-func (r *Run) session(w handoff.Who) *fleet.Session {
+func (r *Run) session(w handoff.Who) link {
 	if w == handoff.PrefillLeg {
 		return r.sessions[legs.Prefill]
 	}
