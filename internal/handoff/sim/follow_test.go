@@ -54,7 +54,7 @@ func TestEveryPathOfTheModelIsOneOfTheCode(t *testing.T) {
 		name        string
 		faults      model.Fault
 		depth, long int
-	}{{"honest", 0, 7, 10}, {"every fault", model.AllFaults, 6, 9}} {
+	}{{"honest", 0, 7, 9}, {"every fault", model.AllFaults, 6, 8}} {
 		depth := c.depth
 		switch {
 		case *full:
