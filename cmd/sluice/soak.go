@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,6 +15,7 @@ import (
 // newSoakCommand is sluice drill soak.
 func newSoakCommand() *cobra.Command {
 	var opt drill.SoakOptions
+	var record string
 	c := &cobra.Command{
 		Use:   "soak",
 		Short: "Hand over millions of pages under clients that hang up; every page must come back, zero",
@@ -27,6 +29,14 @@ Exit code 0: it held. 1: it did not. 130 or 143: it held, until it was interrupt
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			opt.Progress = progress(c.ErrOrStderr())
+			if record != "" {
+				f, err := os.Create(record)
+				if err != nil {
+					return exitError{3, err}
+				}
+				defer f.Close()
+				opt.Trace = f
+			}
 			r, err := drill.RunSoak(c.Context(), opt)
 			if err != nil {
 				return err
@@ -48,5 +58,6 @@ Exit code 0: it held. 1: it did not. 130 or 143: it held, until it was interrupt
 	c.Flags().Uint64Var(&opt.Pages, "pages", 10_000_000, "page hand-overs")
 	c.Flags().Uint64Var(&opt.Seed, "seed", 1, "of the prompts and of when clients hang up")
 	c.Flags().IntVar(&opt.Clients, "clients", 24, "at once")
+	c.Flags().StringVar(&record, "trace", "", "write every event to `FILE`, for sluice drill replay (200 bytes an event, one event for two pages)")
 	return c
 }

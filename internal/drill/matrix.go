@@ -70,6 +70,14 @@ func RunMatrix(ctx context.Context, o MatrixOptions) (m Matrix, err error) {
 			todo = append(todo, f)
 		}
 	}
+	if len(todo) == 0 {
+		return m, fmt.Errorf("drill: no class has %q in its name", o.Only)
+	}
+	if o.Trace != "" { // now: at the end it would be too late
+		if err := os.MkdirAll(o.Trace, 0o755); err != nil {
+			return m, err
+		}
+	}
 	r := &runner{program: o.Program, m: &m, trace: o.Trace}
 	defer func() { err = errors.Join(err, r.drop()) }()
 	for i, f := range todo {

@@ -1,6 +1,7 @@
 package drill
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/sluicekv/sluice/internal/drill/node"
+	"github.com/sluicekv/sluice/internal/drill/replay"
 	"github.com/sluicekv/sluice/internal/guard"
 )
 
@@ -151,9 +153,13 @@ func TestASoakEndsWithEveryPageFreeAndZero(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := RunSoak(t.Context(), SoakOptions{Pages: 20_000, Seed: 1, Clients: 6, Program: []string{self, "drill", NodeCommand}})
+	var recorded bytes.Buffer
+	r, err := RunSoak(t.Context(), SoakOptions{Pages: 20_000, Seed: 1, Clients: 6, Program: []string{self, "drill", NodeCommand}, Trace: &recorded})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if res, err := replay.File(&recorded, false); err != nil || res.Lines != r.Events || res.Attempts != r.Attempts {
+		t.Errorf("its recording: %+v, %v", res, err)
 	}
 	if len(r.Wrong) > 0 || r.Pages < 20_000 || r.PoolFree != r.PoolTotal || r.PoolTotal != (65536+131072)/16 || r.Nonzero != 0 || r.HungUp == 0 || r.Exact == 0 || r.Events == 0 {
 		t.Errorf("%+v", r)
@@ -181,5 +187,11 @@ func TestAnInterruptedSoakJudgesWhatItDid(t *testing.T) {
 	}
 	if !r.Cut || len(r.Wrong) > 0 || r.Pages < 1000 || r.PoolFree != r.PoolTotal || r.PoolTotal != (65536+131072)/16 || r.Nonzero != 0 || r.Events == 0 || len(r.Verdicts) == 0 {
 		t.Errorf("%+v", r)
+	}
+}
+
+func TestADrillOfNothingIsRefused(t *testing.T) {
+	if m, err := RunMatrix(t.Context(), MatrixOptions{Only: "no such class"}); err == nil || len(m.Cells) != 0 {
+		t.Errorf("%d cells, %v", len(m.Cells), err)
 	}
 }

@@ -1,9 +1,11 @@
 package drill
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -19,6 +21,7 @@ type SoakOptions struct {
 	Clients  int           // at once; 0: 24
 	At       time.Duration // most time until a client hangs up; 0: 40 ms
 	Program  []string      // that runs a node; nil: this binary
+	Trace    io.Writer     // takes every event, for drill replay; nil: none. It is not closed
 	Progress func(done, total int, now string)
 }
 
@@ -66,6 +69,10 @@ func RunSoak(ctx context.Context, o SoakOptions) (r Soak, err error) {
 		return r, err
 	}
 	defer x.close()
+	if o.Trace != nil {
+		x.record = &recording{to: bufio.NewWriterSize(o.Trace, 1<<20)}
+		x.record.head()
+	}
 
 	storm, stop := context.WithCancel(ctx)
 	defer stop()
@@ -126,6 +133,11 @@ func RunSoak(ctx context.Context, o SoakOptions) (r Soak, err error) {
 	if err != nil {
 		r.Wrong = append(r.Wrong, err.Error())
 	}
+	if x.record != nil {
+		if err := x.record.end(); err != nil {
+			return r, fmt.Errorf("drill: the soak's trace: %w", err)
+		}
+	}
 	if o.Progress != nil {
 		o.Progress(int(o.Pages), int(o.Pages), "done")
 	}
@@ -135,12 +147,35 @@ func RunSoak(ctx context.Context, o SoakOptions) (r Soak, err error) {
 	return r, nil
 }
 
+// recording writes the events of a soak as they are validated. What goes wrong with it is told at its end.
+type recording struct {
+	to    *bufio.Writer
+	lines trace.Encoder
+	line  []byte
+}
+
+func (r *recording) put() {
+	_, _ = r.to.Write(r.line) // a bufio.Writer keeps its error until Flush
+	r.line = r.line[:0]
+}
+
+func (r *recording) head()               { r.line = r.lines.Head(r.line, 1); r.put() }
+func (r *recording) event(e trace.Event) { r.line = r.lines.Event(r.line, e); r.put() }
+func (r *recording) end() error {
+	r.line = r.lines.End(r.line, 0)
+	r.put()
+	return r.to.Flush()
+}
+
 // walk validates what is new, and counts the pages that were handed over.
 func (x *trio) walk(boots map[uint64]bool) (handed uint64, err error) {
 	fresh := x.events.since(x.seen)
 	for _, e := range fresh {
 		if e.Machine == trace.Pool && e.Step == trace.Reserve && boots[e.Boot] {
 			handed += uint64(e.B)
+		}
+		if x.record != nil {
+			x.record.event(e)
 		}
 		if err := x.validator.Step(e); err != nil {
 			return handed, err

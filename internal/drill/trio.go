@@ -31,6 +31,7 @@ type trio struct {
 	prefill, liar, decode, gateway    *process
 	toPrefill, toDecode, toLiar, data *relay // gateway to prefill, gateway to decode, gateway to liar, prefill to decode
 	gatewayCfg                        node.Config
+	record                            *recording // of a soak; nil: none
 }
 
 // limits of a fleet, in milliseconds.
