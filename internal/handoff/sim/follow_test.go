@@ -11,7 +11,7 @@ import (
 	"github.com/sluicekv/sluice/internal/handoff/model/check"
 )
 
-var full = flag.Bool("full", false, "follow every step of the model under every fault, and longer paths (make model-check)")
+var full = flag.Bool("full", false, "follow every step of the model under every fault, and paths of 9 acts (212,930 honest ones) and of 8 (163,061 under every fault): four minutes of a processor (make model-check)")
 
 // twoPages is the model of the gated receiver with two pages, and two prompts of one page and of two.
 func twoPages(faults model.Fault) model.Transfer {
