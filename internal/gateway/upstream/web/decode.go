@@ -100,6 +100,7 @@ func (r *Run) hearWhole(body []byte) {
 	case bad != nil:
 		r.broke(nil, "decode's answer is not a JSON object (%s)", bad.Reason)
 	default:
+		out = bare(doc, body)
 		if v, is := errorUnder200(legs.Decode, doc); is {
 			r.tell(legs.LegBroke{Leg: legs.Decode, Verdict: v}, nil)
 			break
@@ -154,6 +155,16 @@ func (r *Run) counted(s *summary) {
 
 // secrets are members of an answer that name memory of a worker.
 var secrets = []string{"kv_transfer_params", "ec_transfer_params"}
+
+// bare is an answer that is passed on though something is wrong with it, by guards that observe: without what names memory all the same.
+func bare(doc *jsonedit.Doc, body []byte) []byte {
+	for _, name := range secrets {
+		if doc.Get(name).Said() {
+			return doc.Edit().Delete(secrets...).Body().AppendTo(nil)
+		}
+	}
+	return body
+}
 
 // clean removes from an answer what clients may not have, or did not ask for.
 func (r *Run) clean(doc *jsonedit.Doc, body []byte) []byte {
@@ -244,11 +255,11 @@ func (r *Run) hearChunk(s *summary, like *alike, data []byte) {
 		return
 	}
 	if v, is := errorUnder200(legs.Decode, doc); is {
-		r.tell(legs.LegBroke{Leg: legs.Decode, Verdict: v, Failed: true}, event(data))
+		r.tell(legs.LegBroke{Leg: legs.Decode, Verdict: v, Failed: true}, event(bare(doc, data)))
 		return
 	}
 	if why := s.add(doc, true); why != "" {
-		r.broke(event(data), "decode sent a chunk that %s", why)
+		r.broke(event(bare(doc, data)), "decode sent a chunk that %s", why)
 		return
 	}
 	if !r.begun {

@@ -234,13 +234,16 @@ func (r *Run) sayMessageUsage(m *message) {
 func (r *Run) hearMessage(body []byte) {
 	out, content := body, 0
 	doc, bad := jsonedit.Read(body, nil)
+	if bad == nil {
+		out = bare(doc, body)
+	}
 	if bad != nil {
 		r.broke(nil, "decode's answer is not a JSON object (%s)", bad.Reason)
 	} else if v, is := errorUnder200(legs.Decode, doc); is {
 		r.tell(legs.LegBroke{Leg: legs.Decode, Verdict: v}, nil)
 	} else {
 		m := r.newMessage()
-		out, content = r.clean(doc, body), 1
+		content = 1
 		if why := m.whole(doc); why != "" {
 			r.broke(nil, "decode's answer %s", why)
 		} else {
@@ -279,7 +282,7 @@ func (r *Run) hearEvent(m *message, e sse.Event) (last bool) {
 		return false
 	}
 	kind := word(doc.Get("type"))
-	out := r.clean(doc, e.Data)
+	out := bare(doc, e.Data)
 	if v, is := errorUnder200(legs.Decode, doc); is {
 		r.tell(legs.LegBroke{Leg: legs.Decode, Verdict: v, Failed: true}, namedEvent(e.Type, out))
 		return false

@@ -307,6 +307,9 @@ func TestMessagesAreCleaned(t *testing.T) {
 	if out != vWhole || len(objections(es)) > 0 {
 		t.Errorf("%s %q", out, objections(es))
 	}
+	if _, out := hearMessages(strings.Replace(vFails, `"error":`, `"kv_transfer_params":{"remote_host":"10.0.0.1"},"error":`, 1), false); out != vFails {
+		t.Errorf("%s", out)
+	}
 	for _, events := range [][]string{
 		with(4, strings.Replace(vDelta, `"usage"`, `"kv_transfer_params":{"remote_host":"10.0.0.1"},"usage"`, 1)),
 		with(0, strings.Replace(vStart, `"usage"`, `"kv_transfer_params":{"remote_host":"10.0.0.1"},"usage"`, 1)),

@@ -61,6 +61,29 @@ func TestUsageIsForThoseWhoAskedForIt(t *testing.T) {
 	}
 }
 
+// What names memory of a worker never leaves, not even in an answer that something is wrong with, and that guards which observe let pass.
+func TestWhatNamesMemoryNeverLeaves(t *testing.T) {
+	with := func(s string) string {
+		return strings.Replace(s, "{", `{"kv_transfer_params":{"remote_host":"10.0.0.1"},`, 1)
+	}
+	for name, s := range map[string]string{
+		"right": text, "of another id": strings.Replace(text, `"a"`, `"b"`, 1), "an error": `{"error":{"message":"x","code":500}}`, "no choices": `{"id":"a"}`,
+	} {
+		if _, out := hear(events(role, with(s), last, "[DONE]"), Plan{}); strings.Contains(out, "remote_host") || !strings.Contains(out, "assistant") {
+			t.Errorf("%s, streamed: %s", name, out)
+		}
+		r := &Run{plan: Plan{Hold: 1 << 30}, wake: make(chan struct{}, 1)}
+		r.space.L = &r.mu
+		r.hearWhole([]byte(with(s)))
+		for _, err := r.Next(t.Context()); err == nil; {
+			_, err = r.Next(t.Context())
+		}
+		if out := string(bytes.Join(r.Take(nil), nil)); strings.Contains(out, "remote_host") || len(out) == 0 {
+			t.Errorf("%s, whole: %s", name, out)
+		}
+	}
+}
+
 // Whatever an engine sends: no panic, one end or a loss, and nothing after it.
 func FuzzStream(f *testing.F) {
 	f.Add(events(role, text, last, "[DONE]"))
