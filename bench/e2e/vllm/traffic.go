@@ -322,7 +322,7 @@ func (r *reply) hear(data []byte) error {
 // settle waits until the engines run nothing and hold no page for anybody: what a client that hung up left behind comes back, at
 // the latest with the lease. It returns what is left.
 func (b *bed) settle(ctx context.Context) (left string) {
-	for until := time.Now().Add(75 * time.Second); ; time.Sleep(time.Second) {
+	for until := time.Now().Add(b.lease + 45*time.Second); ; time.Sleep(time.Second) {
 		left = ""
 		for _, e := range b.engines() {
 			for _, name := range []string{"vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"} {
