@@ -116,10 +116,11 @@ lying-table: ## Every lie of the catalogue told to the gateway by workers of eve
 	$(GO) test -count 1 -v -run 'TestLyingTable$$' ./internal/gateway/lyingtable -args -full
 
 .PHONY: soak-gateway
-SOAK ?= 5
-soak-gateway: ## SOAK (default 5) times 20,000 mixed requests of clients that change their minds through the gateway to honest workers: no incident, every page back
-	$(GO) test -count $(SOAK) -v -timeout 60m -run 'TestSoak' ./internal/gateway/lyingtable -args -soak 20000 -users 32
-	$(GO) test -count 1 -v -run TestManyClientsHangUp ./internal/gateway/lyingtable -args -hangups 10000
+SOAK ?= 100000
+soak-gateway: ## SOAK (default 100,000) mixed requests of clients that change their minds, on every engine, through one gateway process to honest workers, and 10,000 clients that hang up: no incident, every page back, nothing kept
+	$(GO) test -count 1 -v -timeout 60m -run 'TestSoakHasNoFalseAlarm' ./internal/gateway/lyingtable -args -soak $(SOAK) -users 32
+	$(GO) test -count 1 -v -timeout 60m -run TestSoakUnderRestarts ./internal/gateway/lyingtable
+	$(GO) test -count 1 -v -timeout 60m -run TestManyClientsHangUp ./internal/gateway/lyingtable -args -hangups 10000
 
 .PHONY: model-check
 model-check: ## Explore the protocol's model in all its sizes, and follow all of its steps with the code (minutes; the quick part is in make test)

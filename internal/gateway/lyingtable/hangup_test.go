@@ -28,7 +28,7 @@ func TestManyClientsHangUp(t *testing.T) {
 	if testing.Short() {
 		n = min(n, 200)
 	}
-	s := newSoak(t)
+	s := newSoak(t, quick)
 	s.hangUp(n / 5)
 	early := s.settled()
 	begun := time.Now()

@@ -28,7 +28,11 @@ func TestLongRepliesPassUnderBackPressure(t *testing.T) {
 // A handle is good for one attempt: the same one again is refused, and decode is not asked.
 func TestAHandleIsUsedOnce(t *testing.T) {
 	p := workers(t, nixl)
-	p.lie.prefill = handleWith("remote_request_id", "cmpl-of-their-own-7")
+	again := handleWith("remote_request_id", "cmpl-of-their-own-7")
+	p.lie.prefill = func(w http.ResponseWriter, a map[string]any) bool {
+		a["id"] = "cmpl-of-their-own" // one that makes its ids from ours has to name ours in the handle, too
+		return again(w, a)
+	}
 	g := door(t, p, gateway.Enforce, nil)
 	if a := ask(t, g, true, false, ""); a.status != 200 {
 		t.Fatalf("%d %s", a.status, a.body)

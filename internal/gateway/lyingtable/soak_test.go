@@ -48,7 +48,7 @@ func TestSoakHasNoFalseAlarm(t *testing.T) {
 	if testing.Short() {
 		n = min(n, 400)
 	}
-	s := newSoak(t)
+	s := newSoak(t, patient)
 	s.run(n / 5)
 	warm := s.settled()
 	begun := time.Now()
@@ -105,7 +105,7 @@ func TestSoakUnderRestarts(t *testing.T) {
 		t.Skip("the soak is of the release build")
 	}
 	t.Parallel()
-	s := newSoak(t)
+	s := newSoak(t, quick)
 	s.restarting.Store(true)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -155,15 +155,24 @@ func TestSoakUnderRestarts(t *testing.T) {
 	}
 }
 
-func newSoak(t *testing.T) *soak {
+// patient fakes wait about as long as engines do, which is longer than a busy machine keeps a process from running: shorter times judge
+// the machine. Quick ones let an attempt that lost its other leg end within the test.
+var (
+	patient = fake.Options{Context: 8192, Lease: time.Minute, Patience: 5 * time.Minute, Prefill: fake.Leg{Pool: 1 << 17}, Decode: fake.Leg{Pool: 1 << 17}}
+	quick   = fake.Options{Context: 8192, Lease: 10 * time.Second, Prefill: fake.Leg{Pool: 12288}, Decode: fake.Leg{Pool: 16384}}
+)
+
+// newSoak starts fakes of every engine and a gateway.
+func newSoak(t *testing.T, as fake.Options) *soak {
 	s := &soak{t: t, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}}
 	var models []served
 	for _, engine := range fake.Engines() {
 		m := served{Name: engine, Engine: asked(engine)}
 		f := fake.NewFleet(strict{s})
 		for i := range 2 {
-			p, err := f.Pair(fake.Options{Engine: engine, Model: engine, Context: 8192, Lease: 10 * time.Second, Prefill: fake.Leg{Name: fmt.Sprint("p", i), Pool: 12288},
-				Decode: fake.Leg{Name: fmt.Sprint("d", i), Pool: 16384}})
+			as.Engine, as.Model = engine, engine
+			as.Prefill.Name, as.Decode.Name = fmt.Sprint("p", i), fmt.Sprint("d", i)
+			p, err := f.Pair(as)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -312,7 +321,7 @@ func (s *soak) settled() kept {
 	// A handle that nobody came for is let go when its lease ends: of a client that left in the moment between prefill's work and its
 	// answer, with the gateway too late to hear it.
 	bad := idle()
-	for end := time.Now().Add(45 * time.Second); bad != "" && time.Now().Before(end); bad = idle() {
+	for end := time.Now().Add(2 * time.Minute); bad != "" && time.Now().Before(end); bad = idle() {
 		time.Sleep(20 * time.Millisecond)
 	}
 	if bad != "" {
