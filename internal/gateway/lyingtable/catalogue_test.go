@@ -210,7 +210,11 @@ func (r *row) quiet(x cell) bool {
 
 // late reports whether the lie shows, at best, when a stream ends.
 func (r *row) late() bool {
-	return r.leg != actor.Prefill && (r.about.Seen == actor.AtEnd || r.about.Kind == actor.AbortFinish || r.leg == actor.Both)
+	switch r.about.Kind {
+	case actor.AbortFinish, actor.NotUTF8, actor.Garbage, actor.LongLine: // a stream's first event is well: it may have left by then
+		return r.leg != actor.Prefill
+	}
+	return r.leg != actor.Prefill && (r.about.Seen == actor.AtEnd || r.leg == actor.Both)
 }
 
 // unseen is the residual: no word on the wire says it.
