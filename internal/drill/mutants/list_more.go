@@ -7,6 +7,7 @@ var (
 	ofKeyring = []string{"keyring", "transport/tcp", "worker"}
 	ofLegs    = []string{"gateway/legs", "gateway"}
 	ofGateway = []string{"gateway", "drill"}
+	ofNative  = []string{"gateway/upstream/native", "gateway", "drill"}
 	ofPrompt  = []string{"prompt"}
 	ofTrace   = []string{"handoff/trace", "handoff/model/validate"}
 )
@@ -71,11 +72,11 @@ var moreMutants = []mutant{
 	{"legs: completion need not be counted", "gateway/legs/table.go", "if d.ended && d.completion != m.content {", "if false {", ofLegs},
 	{"legs: usage is what was planned", "gateway/legs/machine.go", "prompt = m.legs[Decode].prompt\n\tif prompt < 0 {", "prompt = m.expect.PromptTokens\n\tif prompt < 0 {", ofLegs},
 	{"legs: silent about usage, and ended", "gateway/legs/table.go", "if m.legs[l].ended && n < 0 {", "if n < 0 && false {", append([]string{"gateway/legs"}, "gateway/lyingtable")},
-	{"native: more tokens than were asked for", "gateway/upstream/native/hear.go", "if int64(r.machine.Output)+int64(n) > int64(r.plan.MaxTokens) {", "if false {", ofGateway},
-	{"native: a peer chooses the status", "gateway/upstream/native/hear.go", "\tv.Status = v.Code.About().Status\n", "", ofGateway},
-	{"native: the seal's digest is not compared", "gateway/upstream/native/hear.go", "DigestOK: f.Digest == r.plan.Digest}, \"a seal out of place\")", "DigestOK: true}, \"a seal out of place\")", ofGateway},
-	{"native: prefill's digest is not compared", "gateway/upstream/native/hear.go", "DigestOK: f.Digest == r.plan.Digest, Code: f.Verdict.Code}", "DigestOK: true, Code: f.Verdict.Code}", ofGateway},
-	{"native: pages that decode seals are not told", "gateway/upstream/native/hear.go", "Pages: f.Written + f.Held, Digest: f.Digest", "Pages: r.report.Reserved, Digest: f.Digest", ofGateway},
+	{"native: more tokens than were asked for", "gateway/upstream/native/hear.go", "if int64(r.machine.Output)+int64(n) > int64(r.plan.MaxTokens) {", "if false {", ofNative},
+	{"native: a peer chooses the status", "gateway/upstream/native/hear.go", "\tv.Status = v.Code.About().Status\n", "", ofNative},
+	{"native: the seal's digest is not compared", "gateway/upstream/native/hear.go", "DigestOK: f.Digest == r.plan.Digest}, \"a seal out of place\")", "DigestOK: true}, \"a seal out of place\")", ofNative},
+	{"native: prefill's digest is not compared", "gateway/upstream/native/hear.go", "DigestOK: f.Digest == r.plan.Digest, Code: f.Verdict.Code}", "DigestOK: true, Code: f.Verdict.Code}", ofNative},
+	{"native: pages that decode seals are not told", "gateway/upstream/native/hear.go", "Pages: f.Written + f.Held, Digest: f.Digest", "Pages: r.report.Reserved, Digest: f.Digest", ofNative},
 	{"retry: without end", "gateway/attempt.go", "return v, v.Code.About().Retry && x.tries == 1 && ctx.Err() == nil", "return v, v.Code.About().Retry && ctx.Err() == nil", ofGateway},
 	{"retry: whatever it was", "gateway/attempt.go", "return v, v.Code.About().Retry && x.tries == 1", "return v, x.tries == 1", ofGateway},
 	{"retry: under the same attempt", "gateway/walk.go", "\tx.attempt = attempt.New()\n", "\tif x.attempt.IsZero() {\n\t\tx.attempt = attempt.New()\n\t}\n", ofGateway},
