@@ -180,7 +180,7 @@ func (e *Decode) step(live []*sequence) []*sequence {
 	batch, in := make([]llm.Chunk, 0, len(live)), make([]*sequence, 0, len(live))
 	stalled := 0
 	for _, s := range live {
-		if err := e.room(s); errors.Is(err, pool.ErrPoolFull) {
+		if err := e.room(s, stalled > 0); errors.Is(err, pool.ErrPoolFull) {
 			stalled++
 			continue
 		} else if err != nil {
@@ -215,10 +215,14 @@ func (e *Decode) step(live []*sequence) []*sequence {
 	return e.keep(live, func(s *sequence) ending { return ends[s] })
 }
 
-// room makes sure that the lease has a page for the next position.
-func (e *Decode) room(s *sequence) error {
+// room makes sure that the lease has a page for the next position. After an older sequence went without one in the same step, no younger
+// one asks: a page that comes back in between is the oldest's.
+func (e *Decode) room(s *sequence, older bool) error {
 	if s.pos < s.Lease.Len()*e.cfg.PageTokens {
 		return nil
+	}
+	if older {
+		return pool.ErrPoolFull
 	}
 	return s.Lease.Grow(1)
 }

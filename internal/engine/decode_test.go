@@ -190,6 +190,27 @@ func TestAPageThatReturnsMeanwhile(t *testing.T) {
 	hog.Release()
 }
 
+// A page that comes back in the middle of a step, after the oldest went without, is not taken by a younger sequence.
+func TestAPageThatReturnsIsTheOldest(t *testing.T) {
+	p := smallPool(t, 16, 2)
+	d := newTalk(t, p, 1, 16, 3, greedy)
+	e := &Decode{cfg: DecodeConfig{Vocab: testVocab, PageTokens: 16}}
+	s := e.begin(d.DecodeJob)
+	s.pos = 16
+	if err := e.room(s, true); !errors.Is(err, pool.ErrPoolFull) || d.Lease.Len() != 1 || p.Stats().Free != 1 {
+		t.Errorf("after an older one went without: %v, %d pages, %d free", err, d.Lease.Len(), p.Stats().Free)
+	}
+	if err := e.room(s, false); err != nil || d.Lease.Len() != 2 {
+		t.Errorf("alone: %v, %d pages", err, d.Lease.Len())
+	}
+	s.pos = 31
+	if err := e.room(s, true); err != nil {
+		t.Errorf("one that has its page goes on: %v", err)
+	}
+	d.Lease.Release()
+	<-d.Lease.Done()
+}
+
 // A reply with a seed is the same alone and in company that comes and goes.
 func TestASampledReplyDoesNotDependOnCompany(t *testing.T) {
 	p := smallPool(t, 16, 64)
