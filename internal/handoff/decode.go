@@ -151,7 +151,7 @@ func (d Decode) pagesReserved(e PagesReserved) (Decode, Effects) {
 func (d Decode) reserveEnded(e ReserveEnded) (Decode, Effects) {
 	switch d.State {
 	case DecodeWaiting:
-		if e.Code == verdict.None {
+		if !no(e.Code) {
 			panic(d.illegal(e))
 		}
 		d.State, d.Verdict = DecodeSettled, e.Code
@@ -190,7 +190,7 @@ func (d Decode) pageArrived(e PageArrived) (Decode, Effects) {
 }
 
 func (d Decode) pageLanded(e PageLanded) (Decode, Effects) {
-	if d.Landing == 0 {
+	if d.Landing == 0 || !answer(e.Code) {
 		panic(d.illegal(e))
 	}
 	d.Landing--
@@ -255,6 +255,9 @@ func (d Decode) endSeen(e EndSeen) (Decode, Effects) {
 }
 
 func (d Decode) violation(e Violation) (Decode, Effects) {
+	if !no(e.Code) {
+		panic(d.illegal(e))
+	}
 	if d.Over() {
 		return d, Effects{}
 	}
@@ -262,7 +265,7 @@ func (d Decode) violation(e Violation) (Decode, Effects) {
 }
 
 func (d Decode) sealDone(e SealDone) (Decode, Effects) {
-	if !d.Sealing {
+	if !d.Sealing || !answer(e.Code) {
 		panic(d.illegal(e))
 	}
 	d.Sealing = false
@@ -312,7 +315,7 @@ func (d Decode) stopAsked() (Decode, Effects) {
 }
 
 func (d Decode) engineDone(e EngineDone) (Decode, Effects) {
-	if !d.Running || e.Code == verdict.None {
+	if !d.Running || !e.Code.Known() {
 		panic(d.illegal(e))
 	}
 	d.Running = false
@@ -329,7 +332,7 @@ func (d Decode) abortAsked(e AbortAsked) (Decode, Effects) {
 	switch {
 	case d.Over():
 		return d, Effects{}
-	case e.Code == verdict.OK || !e.Code.Known():
+	case !no(e.Code):
 		return d.end(verdict.ProtocolViolation, d.Layer(), Self)
 	case e.From == PrefillLeg && d.State >= DecodeSealing:
 		return d, Effects{} // it said its last word, and is needed no more
@@ -355,6 +358,9 @@ func (d Decode) deadlinePassed() (Decode, Effects) {
 func (d Decode) end(c verdict.Code, l verdict.Layer, from Who) (Decode, Effects) {
 	if d.Over() {
 		panic(fmt.Sprintf("handoff: decode: a second verdict, %s after %s, in state %s", c, d.Verdict, d.State))
+	}
+	if c == verdict.None || c == verdict.OK && d.State != DecodeServing {
+		panic(fmt.Sprintf("handoff: decode: the verdict %s in state %s", c, d.State)) // only a reply that was served went well
 	}
 	out := effects(SetVerdict{c, l})
 	if from != PrefillLeg && d.State < DecodeSealing {

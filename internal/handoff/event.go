@@ -156,6 +156,12 @@ type (
 	LegSettled struct{ Leg Who }
 )
 
+// no reports whether a code that ends an attempt is a no: there is one road to OK, and no event says it from outside that road.
+func no(c verdict.Code) bool { return c.Known() && c != verdict.OK }
+
+// answer reports whether a code is what a driver's answer may be: None, which is done, or a no.
+func answer(c verdict.Code) bool { return c == verdict.None || no(c) }
+
 func flag(b bool) uint32 {
 	if b {
 		return 1

@@ -76,13 +76,19 @@ func (g Gateway) Step(e Event) (Gateway, Effects) {
 	case StopFound:
 		return g.stopFound()
 	case Violation:
+		if !no(e.Code) {
+			panic(g.illegal(e))
+		}
 		if g.Over() {
 			return g, Effects{}
 		}
 		return g.end(e.Code, verdict.Legs)
 	case AbortAsked:
-		if g.Over() {
+		switch {
+		case g.Over():
 			return g, Effects{}
+		case !no(e.Code):
+			return g.end(verdict.ProtocolViolation, g.layer())
 		}
 		return g.end(e.Code, g.layer())
 	case PeerLost:
@@ -95,7 +101,11 @@ func (g Gateway) Step(e Event) (Gateway, Effects) {
 	case LegSettled:
 		return g.legSettled(e)
 	}
-	panic(fmt.Sprintf("handoff: gateway took %T%+v in state %s (verdict %s)", e, e, g.State, g.Verdict))
+	panic(g.illegal(e))
+}
+
+func (g Gateway) illegal(e Event) string {
+	return fmt.Sprintf("handoff: gateway took %T%+v in state %s (verdict %s)", e, e, g.State, g.Verdict)
 }
 
 // Over reports whether the attempt has its verdict.
@@ -263,6 +273,9 @@ func (g Gateway) peerLost(e PeerLost) (Gateway, Effects) {
 func (g Gateway) end(c verdict.Code, l verdict.Layer) (Gateway, Effects) {
 	if g.Over() {
 		panic(fmt.Sprintf("handoff: gateway: a second verdict, %s after %s, in state %s", c, g.Verdict, g.State))
+	}
+	if c == verdict.None || c == verdict.OK && g.State != GatewayReleasing {
+		panic(fmt.Sprintf("handoff: gateway: the verdict %s in state %s", c, g.State)) // only what was released went well
 	}
 	g.Verdict = c
 	out := effects(SetVerdict{c, l})

@@ -153,7 +153,7 @@ func (p Prefill) pagesReserved(e PagesReserved) (Prefill, Effects) {
 func (p Prefill) reserveEnded(e ReserveEnded) (Prefill, Effects) {
 	switch p.State {
 	case PrefillReserving:
-		if e.Code == verdict.None {
+		if !no(e.Code) {
 			panic(p.illegal(e))
 		}
 		p, out := p.end(e.Code, verdict.Reserve, Self)
@@ -168,6 +168,9 @@ func (p Prefill) reserveEnded(e ReserveEnded) (Prefill, Effects) {
 }
 
 func (p Prefill) grantSeen(e GrantSeen) (Prefill, Effects) {
+	if !answer(e.Code) {
+		panic(p.illegal(e))
+	}
 	switch {
 	case p.Over():
 		return p, Effects{} // decode hears of our verdict, or said its own
@@ -238,7 +241,7 @@ func (p Prefill) pageDropped(e PageDropped) (Prefill, Effects) {
 }
 
 func (p Prefill) engineDone(e EngineDone) (Prefill, Effects) {
-	if !p.Running || e.Code == verdict.None {
+	if !p.Running || !e.Code.Known() {
 		panic(p.illegal(e))
 	}
 	p.Running, p.Computed = false, e.Tokens
@@ -274,6 +277,9 @@ func (p Prefill) closingSent() (Prefill, Effects) {
 }
 
 func (p Prefill) violation(e Violation) (Prefill, Effects) {
+	if !no(e.Code) {
+		panic(p.illegal(e))
+	}
 	if p.Over() {
 		return p, Effects{}
 	}
@@ -284,7 +290,7 @@ func (p Prefill) abortAsked(e AbortAsked) (Prefill, Effects) {
 	switch {
 	case p.Over():
 		return p, Effects{}
-	case e.Code == verdict.OK || !e.Code.Known():
+	case !no(e.Code):
 		return p.end(verdict.ProtocolViolation, p.Layer(), Self)
 	}
 	return p.end(e.Code, p.Layer(), e.From)
@@ -309,6 +315,9 @@ func (p Prefill) deadlinePassed() (Prefill, Effects) {
 func (p Prefill) end(c verdict.Code, l verdict.Layer, from Who) (Prefill, Effects) {
 	if p.Over() {
 		panic(fmt.Sprintf("handoff: prefill: a second verdict, %s after %s, in state %s", c, p.Verdict, p.State))
+	}
+	if c == verdict.None || c == verdict.OK && !p.Closed {
+		panic(fmt.Sprintf("handoff: prefill: the verdict %s in state %s", c, p.State)) // only what decode was told of went well
 	}
 	out := effects(SetVerdict{c, l})
 	if c != verdict.OK && from != DecodeLeg {

@@ -63,14 +63,14 @@ func (d Decode[N]) Step(on Guard, e Event[N]) (Decode[N], Asks, error) {
 			d.State, asks = Fencing, d.revoke(on)
 		}
 	case ReserveEnded:
-		ok = d.State == Cancelled || d.State == Waiting && e.Code != None
+		ok = d.State == Cancelled || d.State == Waiting && e.Code.no()
 		if d.State == Waiting {
 			d.Verdict, asks = e.Code, AskVerdict|AskAbortPrefill|AskOutcome
 		}
 		d.State = Settled
 		asks |= AskSettled
 	case PageLanded:
-		ok = d.Landing > 0
+		ok = d.Landing > 0 && (e.Code == None || e.Code.no())
 		d.Landing--
 		if e.Code == None {
 			d.Written++
@@ -82,7 +82,7 @@ func (d Decode[N]) Step(on Guard, e Event[N]) (Decode[N], Asks, error) {
 			asks = d.end(on, e.Code, Self)
 		}
 	case SealDone:
-		ok = d.SealAsked
+		ok = d.SealAsked && (e.Code == None || e.Code.no())
 		d.SealAsked = false
 		switch {
 		case over:
@@ -108,7 +108,7 @@ func (d Decode[N]) Step(on Guard, e Event[N]) (Decode[N], Asks, error) {
 			asks = AskEmit
 		}
 	case EngineDone:
-		ok = d.Running && e.Code != None && (over || e.Code != OK || d.State == Serving)
+		ok = d.Running && e.Code.known() && (over || e.Code != OK || d.State == Serving)
 		d.Running = false
 		if over {
 			asks = d.settle()
@@ -159,6 +159,7 @@ func (d Decode[N]) Step(on Guard, e Event[N]) (Decode[N], Asks, error) {
 
 	// What the world and the others say.
 	case Violation:
+		ok = e.Code.no()
 		if !over {
 			asks = d.end(on, e.Code, Self)
 		}
@@ -173,7 +174,7 @@ func (d Decode[N]) Step(on Guard, e Event[N]) (Decode[N], Asks, error) {
 	case AbortAsked:
 		switch {
 		case over:
-		case e.Code == OK || !e.Code.known():
+		case !e.Code.no():
 			asks = d.end(on, ProtocolViolation, Self)
 		case e.A == PrefillLeg && d.State >= Sealing: // it is needed no more
 		default:

@@ -123,8 +123,17 @@ func (g Gateway[N]) Step(on Guard, e Event[N]) (Gateway[N], Asks, error) {
 		if !over && !g.Stopped {
 			g.Stopped, asks = true, AskStopDecode
 		}
-	case Violation, AbortAsked:
+	case Violation:
+		ok = e.Code.no()
 		if !over {
+			asks = g.end(on, e.Code)
+		}
+	case AbortAsked:
+		switch {
+		case over:
+		case !e.Code.no():
+			asks = g.end(on, ProtocolViolation)
+		default:
 			asks = g.end(on, e.Code)
 		}
 	case DeadlineOver:

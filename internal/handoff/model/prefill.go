@@ -63,7 +63,7 @@ func (p Prefill[N]) Step(on Guard, e Event[N]) (Prefill[N], Asks, error) {
 			p.State, asks = Revoked, p.revoke(on)
 		}
 	case ReserveEnded:
-		ok = p.State == GivingUp || p.State == Reserving && e.Code != None
+		ok = p.State == GivingUp || p.State == Reserving && e.Code.no()
 		if p.State == Reserving {
 			asks = p.end(on, e.Code, Self)
 		}
@@ -76,7 +76,7 @@ func (p Prefill[N]) Step(on Guard, e Event[N]) (Prefill[N], Asks, error) {
 			asks = p.queue()
 		}
 	case EngineDone:
-		ok = p.Running && e.Code != None && (over || e.Code != OK || e.A == p.Planned && p.Sealed == p.Needed)
+		ok = p.Running && e.Code.known() && (over || e.Code != OK || e.A == p.Planned && p.Sealed == p.Needed)
 		p.Running, p.Computed = false, e.A
 		switch {
 		case over:
@@ -143,6 +143,7 @@ func (p Prefill[N]) Step(on Guard, e Event[N]) (Prefill[N], Asks, error) {
 			}
 		}
 	case GrantSeen:
+		ok = e.Code == None || e.Code.no()
 		switch {
 		case over:
 		case p.Granted:
@@ -156,13 +157,14 @@ func (p Prefill[N]) Step(on Guard, e Event[N]) (Prefill[N], Asks, error) {
 			asks = p.queue()
 		}
 	case Violation:
+		ok = e.Code.no()
 		if !over {
 			asks = p.end(on, e.Code, Self)
 		}
 	case AbortAsked:
 		switch {
 		case over:
-		case e.Code == OK || !e.Code.known():
+		case !e.Code.no():
 			asks = p.end(on, ProtocolViolation, Self)
 		default:
 			asks = p.end(on, e.Code, e.A)

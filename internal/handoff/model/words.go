@@ -131,6 +131,9 @@ const (
 )
 
 // known reports whether c is a code of this protocol that ends an attempt.
+// no is a code that may end an attempt from outside: there is one road to OK.
+func (c Code) no() bool { return c.known() && c != OK }
+
 func (c Code) known() bool { return c > None && c < numCodes }
 
 // proof reports whether c means that the legs contradict each other.
