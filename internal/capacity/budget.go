@@ -41,19 +41,16 @@ func Bytes(n int64) string {
 	return fmt.Sprintf("%d B", n)
 }
 
+// units and the power of two that each stands for.
+var units = map[string]int{"": 0, "K": 10, "KB": 10, "KIB": 10, "M": 20, "MB": 20, "MIB": 20, "G": 30, "GB": 30, "GIB": 30, "T": 40, "TB": 40, "TIB": 40}
+
 // ParseBytes reads "2GiB", "512M", "1.5G" or a plain number of bytes. G and GB are read as GiB: a cache is sized in them.
 func ParseBytes(s string) (int64, error) {
 	t := strings.ToUpper(strings.TrimSpace(s))
-	shift := 0
-	for suffix, n := range map[string]int{"K": 10, "M": 20, "G": 30, "T": 40} {
-		for _, form := range []string{suffix, suffix + "B", suffix + "IB"} {
-			if strings.HasSuffix(t, form) && len(t) > len(form) && (t[len(t)-len(form)-1] <= '9' || t[len(t)-len(form)-1] == ' ') {
-				t, shift = strings.TrimSpace(strings.TrimSuffix(t, form)), n
-			}
-		}
-	}
-	v, err := strconv.ParseFloat(t, 64)
-	if err != nil || v < 0 || math.IsNaN(v) || v*float64(int64(1)<<shift) > math.MaxInt64/2 {
+	number := strings.TrimRight(t, "KMGTIB")
+	shift, known := units[t[len(number):]]
+	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if err != nil || !known || v < 0 || math.IsNaN(v) || v*float64(int64(1)<<shift) > math.MaxInt64/2 {
 		return 0, fmt.Errorf("%q is not a size; write it as 2GiB, 512MiB or a number of bytes", s)
 	}
 	return int64(v * float64(int64(1)<<shift)), nil

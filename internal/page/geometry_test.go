@@ -1,6 +1,7 @@
 package page
 
 import (
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -30,6 +31,38 @@ func TestGeometryRefusesWhatKernelsCannotTake(t *testing.T) {
 		if g.Validate() == nil {
 			t.Errorf("%s passed", name)
 		}
+	}
+}
+
+func TestGeometryTakesItsBounds(t *testing.T) {
+	at := func(tokens, layers, heads, dim uint32) error {
+		return Geometry{Tokens: tokens, Layers: layers, KVHeads: heads, HeadDim: dim, Layout: LayoutPairs16}.Validate()
+	}
+	for _, tokens := range []uint32{16, 32, 64, 128, 192, 960, 1024} {
+		if err := at(tokens, 1, 1, 8); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, tokens := range []uint32{0, 1, 15, 24, 48, 72, 80, 96, 1040, 1088} {
+		if at(tokens, 1, 1, 8) == nil {
+			t.Errorf("%d tokens passed", tokens)
+		}
+	}
+	for _, g := range [][3]uint32{{1024, 1, 8}, {1, 1024, 8}, {1, 1, 1024}, {1024, 1024, 8}} {
+		if err := at(16, g[0], g[1], g[2]); err != nil && g != [3]uint32{1024, 1024, 8} {
+			t.Error(err)
+		}
+	}
+	for name, g := range map[string][3]uint32{"layers": {1025, 1, 8}, "KV heads": {1, 1025, 8}, "dims": {1, 1, 1032}} {
+		if err := at(16, g[0], g[1], g[2]); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := at(64, 64, 64, 256); err != nil { // 256 MiB
+		t.Error(err)
+	}
+	if err := at(64, 64, 64, 264); err == nil || !strings.Contains(err.Error(), "bytes a page") {
+		t.Errorf("a page over the bound: %v", err)
 	}
 }
 

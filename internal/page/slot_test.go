@@ -277,6 +277,15 @@ func TestWalks(t *testing.T) {
 	})
 }
 
+func TestWhatIsFinalAndWhatMayBeRead(t *testing.T) {
+	for s := range numStates {
+		final := s == Sealed || s == Tail || s == Held
+		if s.Final() != final || s.Readable() != (final || s == Reserved) {
+			t.Errorf("%s: final %v, readable %v", s, s.Final(), s.Readable())
+		}
+	}
+}
+
 func TestStateNames(t *testing.T) {
 	seen := map[string]bool{}
 	for s := range numStates {

@@ -89,7 +89,7 @@ var abouts = [numCodes]About{
 // About returns the fixed properties of c; an unknown code (a newer peer's) reads as Internal.
 func (c Code) About() About {
 	if c >= numCodes {
-		return abouts[Internal]
+		c = Internal
 	}
 	a := abouts[c]
 	if a.API == "" {

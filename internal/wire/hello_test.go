@@ -72,6 +72,13 @@ func TestAuthMessagesAreApart(t *testing.T) {
 	}
 }
 
+// The formula, written again.
+func TestAuthMessageIsContextRoleAndBothHellos(t *testing.T) {
+	if got := AuthMessage(RoleDecode, []byte("dials"), []byte("listens")); string(got) != "sluice data v1\x00"+string([]byte{byte(RoleDecode)})+"dialslistens" {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestRootIsOverMACsInOrder(t *testing.T) {
 	macs := [][16]byte{ramp16(1), ramp16(2), ramp16(3)}
 	r := NewRoot()
