@@ -65,8 +65,8 @@ e2e-vllm: ## A real vLLM pair over NIXL behind sluice gateway: misuse, odd bodie
 	bench/e2e/vllm/install.sh $(VLLM_ENV) $(VLLM_CLIENTS)
 	rm -f $(E2E_VLLM_RUN)/results.json
 	trap '$(E2E_VLLM) down' EXIT; ok=true; \
-	$(E2E_VLLM) -cache=false up misuse odd late down || ok=false; \
-	$(E2E_VLLM) -lease 3m up misuse traffic clients || ok=false; \
+	$(E2E_VLLM) -cache=false up misuse late down || ok=false; \
+	$(E2E_VLLM) -lease 3m up misuse odd traffic clients || ok=false; \
 	$(E2E_VLLM) -first-token -requests 1500 traffic || ok=false; \
 	$(E2E_VLLM) -write report && $$ok
 

@@ -137,7 +137,7 @@ func (a *alike) hear(r *Run, s *summary, data []byte) bool {
 	}
 	text := a.at[0]
 	n := min(text.To-text.From-2, 1)
-	s.content, s.usage = n > 0, a.count > 0
+	s.content, s.usage, s.ending = n > 0, a.count > 0, false
 	came := legs.LegBytes{Leg: legs.Decode, N: n}
 	out := a.forClient(r, data)
 	if a.count == 0 {

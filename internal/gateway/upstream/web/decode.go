@@ -235,7 +235,7 @@ func (r *Run) streamEnds(err error, sayEnd func()) error {
 // finish says that the reply has ended, and reads what follows the end mark, so that the connection can be used again. There should be
 // nothing, and none of what there is leaves.
 func (r *Run) finish(in *sse.Reader) {
-	r.tell(legs.LegEnd{Leg: legs.Decode}, doneEvent)
+	r.tell(legs.LegEnd{Leg: legs.Decode}, append(r.owed, doneEvent...))
 	for n := range 16 {
 		if _, err := in.Next(); err != nil {
 			return
@@ -282,11 +282,27 @@ func (r *Run) hearChunk(s *summary, like *alike, data []byte) {
 	if s.content {
 		n = 1
 	}
+	if s.usage {
+		r.owe(s, doc)
+	}
 	out := r.forClient(doc, data)
 	if !r.plan.Logprobs.Read && !r.plan.Logprobs.Hide {
 		like.learn(doc, data, out, s)
 	}
 	r.tell(legs.LegBytes{Leg: legs.Decode, N: n}, out)
+}
+
+// owe keeps the usage of a chunk that ends the reply. Engines say it once more in a chunk of its own, which is what a client asked for; where
+// one does not, the end mark takes what is kept along, in that form.
+func (r *Run) owe(s *summary, doc *jsonedit.Doc) {
+	if !r.plan.Usage || r.plan.Every {
+		return
+	}
+	r.owed = nil
+	if s.ending {
+		b := doc.Edit().Delete(secrets...).Set("choices", []byte("[]")).Body()
+		r.owed = event(b.AppendTo(nil))
+	}
 }
 
 // forClient is a chunk as the client asked for it: usage was asked for by the gateway, and is taken out again for those who did not.

@@ -34,6 +34,7 @@ type Run struct {
 	handedAt time.Time // prefill's answer was there; of decode's goroutine alone
 	topped   bool      // decode's first token was heard of; of decode's goroutine alone
 	begun    bool      // decode's first chunk was heard; of the same
+	owed     []byte    // the usage at the end that the client asked for, while decode has said it beside a finish only; of the same
 	model    string    // of the leg that answered first
 	live     int       // legs whose goroutine runs
 	quiet    func()

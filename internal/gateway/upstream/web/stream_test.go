@@ -61,6 +61,29 @@ func TestUsageIsForThoseWhoAskedForIt(t *testing.T) {
 	}
 }
 
+// An engine that says its usage beside the finish alone: the client gets it in a chunk of its own, once, as engines say it.
+func TestUsageBesideTheFinishIsNotLost(t *testing.T) {
+	const finish = `{"id":"a","choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"kv_transfer_params":{"x":1},"usage":{"prompt_tokens":7,"completion_tokens":1}}`
+	const bare = `{"id":"a","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`
+	const word = `{"id":"a","choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}`
+	for _, c := range []struct {
+		plan     Plan
+		in, want []string
+	}{
+		{Plan{Usage: true}, []string{word, finish, "[DONE]"}, []string{word, bare, last, "[DONE]"}},
+		{Plan{Usage: true}, []string{word, finish, last, "[DONE]"}, []string{word, bare, last, "[DONE]"}},
+		{Plan{}, []string{word, finish, "[DONE]"}, []string{word, bare, "[DONE]"}},
+		{Plan{Usage: true}, []string{role, bare, "[DONE]"}, []string{strings.Split(role, `,"usage"`)[0] + "}", bare, "[DONE]"}},
+	} {
+		if _, out := hear(events(c.in...), c.plan); out != events(c.want...) {
+			t.Errorf("%+v\ngot  %s\nwant %s", c.plan, out, events(c.want...))
+		}
+	}
+	if _, out := hear(events(word, finish, "[DONE]"), Plan{Usage: true, Every: true}); out != events(word, strings.Replace(finish, `"kv_transfer_params":{"x":1},`, "", 1), "[DONE]") {
+		t.Errorf("every chunk's: %s", out)
+	}
+}
+
 // What names memory of a worker never leaves, not even in an answer that something is wrong with, and that guards which observe let pass.
 func TestWhatNamesMemoryNeverLeaves(t *testing.T) {
 	with := func(s string) string {

@@ -21,6 +21,7 @@ type summary struct {
 	here               []int // places of the last body's choices
 	content            bool  // the last body held text, or something else that a client would show
 	usage              bool  // the last body had a usage that says something
+	ending             bool  // the last body said how a choice ended
 }
 
 type choice struct {
@@ -64,7 +65,7 @@ func (s *summary) add(doc *jsonedit.Doc, chunk bool) string {
 	} else if model, _ := doc.Get("model").Text(); len(model) > 0 && s.model != "" && string(model) != s.model {
 		return "names another model than the reply's before"
 	}
-	s.content, s.usage = false, false
+	s.content, s.usage, s.ending = false, false, false
 	if why := s.counts(doc.Get("usage")); why != "" {
 		return why
 	}
@@ -199,7 +200,7 @@ func (s *summary) choice(c jsonedit.Value) (place int, why string) {
 		if !ok {
 			return i, "has a finish reason that is no text"
 		}
-		ch.ended, ch.reason = true, s.finishOf(text)
+		ch.ended, ch.reason, s.ending = true, s.finishOf(text), true
 	}
 	return i, ""
 }
