@@ -71,10 +71,40 @@ func (x *walk) readBody() (body []byte, held int64, v verdict.Verdict) {
 		case int64(len(m.b)) > limit:
 			return nil, held, x.tooLarge()
 		case err == io.EOF:
+			x.heard = true
 			return m.b, held, verdict.Verdict{}
 		case err != nil:
+			x.heard = true
 			x.w.Header().Set("Connection", "close")
 			return nil, held, x.brokenBody(err)
+		}
+	}
+}
+
+// unread reports whether so much of the body may not have come yet that the server would not wait for it: it reads up to 256 KiB by itself.
+func (x *walk) unread() bool {
+	n := x.r.ContentLength
+	return !x.heard && (n < 0 || n > 256<<10)
+}
+
+// lingerIdle and lingerMost bound linger.
+const (
+	lingerIdle = time.Second
+	lingerMost = 5 * time.Second
+)
+
+// linger reads the rest of a body that was refused unread, and throws it away: a connection that is closed on unread bytes is reset, and a
+// client that sends all before it reads would see that in place of its answer. It ends when nothing comes for a second.
+func (x *walk) linger(control *http.ResponseController) {
+	var b [8 << 10]byte
+	for most := time.Now().Add(lingerMost); x.g.ctx.Err() == nil; {
+		by := time.Now().Add(lingerIdle)
+		if by.After(most) {
+			by = most
+		}
+		control.SetReadDeadline(by)
+		if _, err := x.r.Body.Read(b[:]); err != nil {
+			return
 		}
 	}
 }
@@ -83,7 +113,6 @@ func (x *walk) readBody() (body []byte, held int64, v verdict.Verdict) {
 func (x *walk) limit() int64 { return x.g.live.body.Load() }
 
 func (x *walk) tooLarge() verdict.Verdict {
-	x.w.Header().Set("Connection", "close") // what is left of the body is not read
 	return verdict.Of(verdict.BodyTooLarge, verdict.Body, "the body has more than %d bytes", x.limit())
 }
 

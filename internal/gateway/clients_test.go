@@ -182,6 +182,35 @@ func TestBodies(t *testing.T) {
 	}
 }
 
+// A client that sends the whole of a body before it reads gets the answer, whatever the body was refused for, and not a reset.
+func TestAClientThatSendsFirstIsAnswered(t *testing.T) {
+	d := open(t, fleettest.Honest('x'), func(c *Config, _ *fleettest.Pair) { c.Limits.Body = 1 << 20 })
+	const size = 100 << 20
+	body := strings.Repeat(" ", 1<<20)
+	for name, c := range map[string]struct {
+		head, each, end string
+		status          int
+	}{
+		"announced":  {fmt.Sprintf("Content-Length: %d\r\n\r\n", size), body, "", 413},
+		"chunked":    {"Transfer-Encoding: chunked\r\n\r\n", fmt.Sprintf("%x\r\n%s\r\n", len(body), body), "0\r\n\r\n", 413},
+		"compressed": {fmt.Sprintf("Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n", size), body, "", 400},
+	} {
+		t.Run(name, func(t *testing.T) {
+			status, answer := raw(t, d, "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"+c.head, func(conn net.Conn) {
+				for range size >> 20 {
+					if _, err := io.WriteString(conn, c.each); err != nil {
+						t.Fatal(err)
+					}
+				}
+				io.WriteString(conn, c.end)
+			})
+			if status != c.status || !strings.Contains(answer, `"error"`) {
+				t.Errorf("%d %s", status, answer)
+			}
+		})
+	}
+}
+
 // A client that still sends its body does not hold up the end of a drain.
 func TestADrainDoesNotWaitForABody(t *testing.T) {
 	d := open(t, fleettest.Honest('x'), func(c *Config, _ *fleettest.Pair) { c.Limits.BodyTime = time.Hour })

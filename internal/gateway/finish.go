@@ -41,10 +41,21 @@ func (x *walk) respond(v verdict.Verdict, param string) {
 		h.Set("Retry-After", retryAfter(x.wait))
 	}
 	challenge(h, v)
-	http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(x.g.limits.Write))
+	control := http.NewResponseController(x.w)
+	control.SetWriteDeadline(time.Now().Add(x.g.limits.Write))
+	body := appendError(nil, x.endpoint, v, param)
+	unread := x.unread()
+	if unread {
+		h.Set("Connection", "close")
+		h.Set("Content-Length", strconv.Itoa(len(body)))
+		control.EnableFullDuplex()
+	}
 	x.w.WriteHeader(v.Status)
-	x.w.Write(appendError(nil, x.endpoint, v, param))
+	x.w.Write(body)
 	x.count(v, v.Status)
+	if unread && control.Flush() == nil {
+		x.linger(control)
+	}
 }
 
 // count counts a reply by what the client saw of it.

@@ -50,6 +50,7 @@ type walk struct {
 	rec     record.Record // of the attempt under way
 	kept    bool          // the record was made
 	replied bool          // a status has been sent
+	heard   bool          // the body came to its end, or broke
 }
 
 // asked is what of a request lives longer than its body.
