@@ -120,6 +120,7 @@ func promises(pages int) []promise {
 		}},
 		{name: "P2", text: "The code does what the model says", shown: []evidence{
 			{what: "the real machines and pools along every path and every step of the two-page model, and under seeds; every event validated", command: "go test -count=1 -v ./internal/handoff/sim", figure: lines(`\d+ seeds: .*|\w+( \w+)?: \d+ paths.*|\w+( \w+)?: all \d+ steps.*`)},
+			{what: "every machine takes every event in every state within reach, and does what the table says", command: "go test -count=1 -v -run 'EveryStep' ./internal/handoff", figure: lines(`\d+ steps`)},
 			{what: "every event of every process of the drill", command: quick, figure: lines(`\d+ trace events validated`)},
 			{what: "edited recordings are rejected", command: "go test -count=1 -v ./internal/handoff/model/validate ./internal/drill/replay", figure: passes("tests")},
 			{what: "mutants of the code are killed: by what and how fast", command: "make mutants", read: "docs/mutants.md", figure: lines(`\d+ of \d+ killed.*`)},
