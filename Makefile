@@ -67,7 +67,7 @@ e2e-vllm: ## A real vLLM pair over NIXL behind sluice gateway: misuse, odd bodie
 	trap '$(E2E_VLLM) down' EXIT; ok=true; \
 	$(E2E_VLLM) -cache=false up misuse late down || ok=false; \
 	$(E2E_VLLM) -lease 3m up misuse odd traffic clients || ok=false; \
-	$(E2E_VLLM) -first-token -requests 1500 traffic || ok=false; \
+	$(E2E_VLLM) -lease 3m -first-token -requests 1500 traffic || ok=false; \
 	$(E2E_VLLM) -write report && $$ok
 
 .PHONY: e2e-clients

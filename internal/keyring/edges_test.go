@@ -207,6 +207,16 @@ func TestAFleetReadsItsFileOnlyWhenItMust(t *testing.T) {
 	if !fleet.refresh() || fleet.refresh() {
 		t.Error("a file that was touched is new, once")
 	}
+	if err := fleet.Check(stranger, wire.Hello{}); err == nil || !strings.Contains(err.Error(), "is not in the fleet") {
+		t.Errorf("a stranger who says nothing of himself: %v", err)
+	}
+	before, _ := os.ReadDir("/proc/self/fd")
+	for range 50 {
+		fleet.Reload()
+	}
+	if after, _ := os.ReadDir("/proc/self/fd"); len(after) > len(before)+20 {
+		t.Errorf("%d open files, %d after 50 looks", len(before), len(after))
+	}
 	memory, _ := Ephemeral(three...)
 	if memory.refresh() || memory.Reload() != nil || len(memory.Names()) != 3 {
 		t.Error("a fleet in memory has nothing to read")

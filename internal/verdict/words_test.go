@@ -63,16 +63,29 @@ func TestDoneIsClosedForWhoeverAsksLate(t *testing.T) {
 	for name, set := range map[string]func(*Cell, Verdict) bool{"set": (*Cell).Set, "try": (*Cell).TrySet} {
 		for _, early := range []bool{false, true} {
 			var c Cell
+			var first <-chan struct{}
 			if early {
-				c.Done()
+				first = c.Done()
 			}
 			if !set(&c, Served(Decode)) || set(&c, Served(Decode)) {
 				t.Errorf("%s: not once", name)
 			}
-			select {
-			case <-c.Done():
-			default:
-				t.Errorf("%s, early %v: Done is open", name, early)
+			if v, ok := c.Get(); !ok || v != Served(Decode) {
+				t.Errorf("%s: %v, %v", name, v, ok)
+			}
+			for _, done := range []<-chan struct{}{c.Done(), first} {
+				if done == nil {
+					continue
+				}
+				select {
+				case <-done:
+				default:
+					t.Errorf("%s, early %v: Done is open", name, early)
+				}
+			}
+			c.Conflict = func(Verdict, Verdict) {}
+			if set(&c, Of(Deadline, Gate, "")) {
+				t.Errorf("%s: a second verdict was first", name)
 			}
 		}
 	}

@@ -56,6 +56,21 @@ func TestCompareNamesBothValues(t *testing.T) {
 	}
 }
 
+func TestErrorsAreWhatTheySayAlone(t *testing.T) {
+	m, v := error(Mismatch{Field: "x"}), error(VersionError{1, 2})
+	if !errors.Is(m, ErrMismatch) || errors.Is(m, ErrVersion) || !errors.Is(v, ErrVersion) || errors.Is(v, ErrMismatch) {
+		t.Error("one error is another")
+	}
+	for _, r := range []rune{0, 0x1f, 0x7f, 0x85, 0x2028, 0x2029} {
+		if plainText("a" + string(r)) {
+			t.Errorf("%U may go into a log line", r)
+		}
+	}
+	if !plainText("é\u2027\u202a") {
+		t.Error("letters may not")
+	}
+}
+
 var emptyGeometry = Hello{}.Geometry
 
 func TestAuthMessagesAreApart(t *testing.T) {

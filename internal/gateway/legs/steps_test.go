@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"hash/fnv"
+	"math/rand/v2"
 	"os"
 	"strings"
 	"testing"
@@ -143,7 +144,7 @@ func did(m *Machine, a Action) string {
 }
 
 // TestEveryStepIsTheOneOfTheList: the machine decides what leaves the gateway, so no change of what it does goes by unseen. From every state
-// on an honest course, and on every course that leaves it by one event, it takes every event; testdata/steps.txt has a sum of what it did for
+// on an honest course, on every course that leaves it by one event, and on some that leave it more often, it takes every event; testdata/steps.txt has a sum of what it did for
 // each event, engine, kind of reply and mode. Where a change is meant: -args -write-steps, and the difference is for the reviewer to read;
 // -args -tell-step LINE shows each step behind a sum.
 func TestEveryStepIsTheOneOfTheList(t *testing.T) {
@@ -214,8 +215,9 @@ func TestEveryStepIsTheOneOfTheList(t *testing.T) {
 	}
 }
 
-// reach is every state on the honest course, and on each that leaves it by one event.
+// reach is every state on the honest course, and on each that leaves it by one event; and some that leave it more often.
 func reach(m Machine, course []Event, all []named) (states []Machine) {
+	begin := m
 	seen := map[Machine]bool{}
 	put := func(m Machine) {
 		if !seen[m] {
@@ -237,6 +239,21 @@ func reach(m Machine, course []Event, all []named) (states []Machine) {
 		if i < len(course) {
 			m.Take(course[i])
 			put(m)
+		}
+	}
+	// Courses that are left more than once: the same ones every time.
+	r := rand.New(rand.NewPCG(3, uint64(len(course))))
+	for range 400 {
+		w := begin
+		for _, e := range course {
+			for r.IntN(5) < 2 {
+				w.Take(all[r.IntN(len(all))].Event)
+				put(w)
+			}
+			if r.IntN(8) > 0 {
+				w.Take(e)
+				put(w)
+			}
 		}
 	}
 	return states
