@@ -31,6 +31,7 @@ func TestReader(t *testing.T) {
 	}{
 		"empty":           {"", "", io.EOF},
 		"one":             {"data: a\n\n", "|a", io.EOF},
+		"a mark inside":   {"data: a\n\n\xef\xbb\xbfdata: b\n\n", "|a", io.EOF}, // of byte order: nothing but at the start
 		"crlf":            {"data: a\r\ndata: b\r\n\r\ndata:c\r\n\r\n", "|a\nb,|c", io.EOF},
 		"cr":              {"data: a\r\rdata: b\r\r", "|a,|b", io.EOF},
 		"bom":             {"\xef\xbb\xbfdata: a\n\n", "|a", io.EOF},
