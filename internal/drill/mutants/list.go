@@ -47,7 +47,7 @@ var mutants = []mutant{
 	{"mac: any manifest", "handoff/decode.go", "if !guard.Off(guard.MAC) && !e.MACOK {\n\t\treturn d.end(verdict.MACMismatch, verdict.Seal, Self)\n\t}\n\tif", "if", ofHandoff},
 	{"mac: any end", "handoff/decode.go", "case !guard.Off(guard.MAC) && !e.MACOK:", "case false:", ofHandoff},
 	{"verdict: decode does not hear prefill's", "handoff/decode.go", "if !guard.Off(guard.Verdict) && e.Verdict != verdict.OK {", "if false {", ofHandoff},
-	{"verdict: set twice", "handoff/decode.go", "case d.Over():\n\t\treturn d, Effects{}\n\tcase e.Code == verdict.OK || !e.Code.Known():", "case e.Code == verdict.OK || !e.Code.Known():", ofHandoff},
+	{"verdict: set twice", "handoff/decode.go", "case d.Over():\n\t\treturn d, Effects{}\n\tcase !no(e.Code):", "case !no(e.Code):", ofHandoff},
 	{"echo: skipped", "handoff/decode.go", "if !guard.Off(guard.Echo) && !e.Agrees {", "if false {", ofHandoff},
 	{"barrier: settled with a copy under way", "handoff/decode.go", "!d.Drained || d.Landing != 0 ||", "!d.Drained ||", ofHandoff},
 	{"barrier: settled before the pages are back", "handoff/decode.go", "d.State != DecodeFencing || !d.Drained || d.Landing", "d.State != DecodeFencing || d.Landing", ofHandoff},

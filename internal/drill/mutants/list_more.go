@@ -83,6 +83,14 @@ var moreMutants = []mutant{
 	{"record: none of a request that was refused", "gateway/finish.go", "\tx.g.ring.Put(x.rec)\n\tx.g.write(x.rec)\n", "", ofGateway},
 	{"record: counts of what was planned", "gateway/finish.go", "r.Tokens.PrefillComputed, r.Tokens.DecodeSealed, r.Tokens.Completion = rep.PrefillComputed, rep.DecodeSealed, rep.Completion", "r.Tokens.PrefillComputed, r.Tokens.DecodeSealed, r.Tokens.Completion = r.Tokens.Planned, r.Tokens.Planned, rep.Completion", ofGateway},
 	{"tenant: one scope for everybody", "gateway/tenant/tenant.go", "\tm.Write([]byte(label))\n", "\t_ = label\n", append([]string{"gateway/tenant"}, "gateway")},
+	{"refused: the rest of a body is not read", "gateway/finish.go", "if unread && control.Flush() == nil {", "if unread && control.Flush() != nil {", []string{"gateway"}},
+	{"usage: beside the finish, lost", "gateway/upstream/web/decode.go", "append(r.owed, doneEvent...)", "doneEvent", []string{"gateway/upstream/web"}},
+	// The one road to OK.
+	{"OK: by an abort", "handoff/event.go", "func no(c verdict.Code) bool { return c.Known() && c != verdict.OK }", "func no(c verdict.Code) bool { return c.Known() }", ofHandoff},
+	{"OK: of decode, before it served", "handoff/decode.go", "c == verdict.OK && d.State != DecodeServing", "false", ofHandoff},
+	{"OK: of prefill, before decode was told", "handoff/prefill.go", "c == verdict.OK && !p.Closed", "false", ofHandoff},
+	{"OK: of the gateway, before it released", "handoff/gateway.go", "c == verdict.OK && g.State != GatewayReleasing", "false", ofHandoff},
+	{"pages: the oldest that waits is passed", "engine/decode.go", "\tif older {\n\t\treturn pool.ErrPoolFull\n\t}\n", "\t_ = older\n", ofEngine},
 	// Fleets.
 	{"fleet: a pair of two versions", "fleet/board.go", "if p.class != d.class {\n\t\treturn false\n\t}\n\tif len(b.resting)", "if len(b.resting)", ofFleet},
 	{"fleet: a pair that rests is used", "fleet/board.go", "return !resting || !now.Before(r.until)", "return true || !resting || !now.Before(r.until)", ofFleet},
