@@ -3,14 +3,12 @@
 package plain
 
 import (
-	"github.com/sluicekv/sluice/internal/gateway/legs"
 	"github.com/sluicekv/sluice/internal/gateway/upstream/web"
 )
 
 // Plan of an attempt.
 func Plan(a web.Asked) web.Plan {
 	p := a.Plan()
-	p.Row = legs.Plain
 	p.Usage, p.Every = true, true // nothing was asked for that the client did not ask for
 	e := a.Edit()
 	if a.SaltAs != "" {

@@ -25,3 +25,27 @@ func TestRooms(t *testing.T) {
 		}
 	}
 }
+
+func TestTheBootstrapPort(t *testing.T) {
+	for said, want := range map[int]int{0: 8998, 1: 1, 9102: 9102} {
+		if got := bootstrapPort(said); got != want {
+			t.Errorf("%d: %d", said, got)
+		}
+	}
+}
+
+// Requests are spread over prefill's ranks.
+func TestEveryRankIsChosen(t *testing.T) {
+	var ranks [8]int
+	for range 4000 {
+		ranks[anyRank(len(ranks))]++
+	}
+	for r, n := range ranks {
+		if n < 300 || n > 700 { // 500, and 9 standard deviations
+			t.Errorf("rank %d: %d of 4000", r, n)
+		}
+	}
+	if anyRank(1) != 0 {
+		t.Error("a rank that is not there")
+	}
+}

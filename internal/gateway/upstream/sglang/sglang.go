@@ -14,7 +14,6 @@ import (
 	"net/http"
 
 	"github.com/sluicekv/sluice/internal/fleet/foreign"
-	"github.com/sluicekv/sluice/internal/gateway/legs"
 	"github.com/sluicekv/sluice/internal/gateway/upstream/web"
 	"github.com/sluicekv/sluice/internal/jsonedit"
 )
@@ -34,27 +33,34 @@ func Room(ranks, rank int) int64 {
 	}
 }
 
-// defaultBootstrap is the engine's own default port.
-const defaultBootstrap = 8998
+// anyRank of ranks, each as likely as another (of up to 256).
+func anyRank(ranks int) int {
+	var b [1]byte
+	rand.Read(b[:])
+	return int(b[0]) % ranks
+}
+
+// bootstrapPort is where prefill's bootstrap server listens: the engine's own default where nothing is said.
+func bootstrapPort(said int) int {
+	if said == 0 {
+		return 8998
+	}
+	return said
+}
 
 // Plan of an attempt.
 func Plan(a web.Asked) web.Plan {
 	to := a.Pair.Prefill.Handover()
-	if to.Port == 0 {
-		to.Port = defaultBootstrap
-	}
-	var b [1]byte
-	rand.Read(b[:])
-	room := Room(to.DP, int(b[0])%to.DP)
+	port := bootstrapPort(to.Port)
+	room := Room(to.DP, anyRank(to.DP))
 	meet := func(e *jsonedit.Edit) *jsonedit.Edit {
-		e.SetText("bootstrap_host", to.Host).SetInt("bootstrap_port", int64(to.Port)).SetInt("bootstrap_room", room).SetText("rid", a.ID)
+		e.SetText("bootstrap_host", to.Host).SetInt("bootstrap_port", int64(port)).SetInt("bootstrap_room", room).SetText("rid", a.ID)
 		if a.Salt != "" {
 			e.SetText("extra_key", a.Salt)
 		}
 		return e
 	}
 	p := a.Plan()
-	p.Row = legs.SGLang
 	p.Prefill = a.Call(a.Pair.Prefill, web.Whole(meet(a.Edit())).Body())
 	p.Decode = a.Call(a.Pair.Decode, a.AskUsage(meet(a.Edit())).Body())
 	n, id := a.Pair.Decode, a.ID // and not the body

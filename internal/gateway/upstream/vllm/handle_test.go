@@ -77,6 +77,21 @@ func TestHandleIsOursOnlyWhole(t *testing.T) {
 		"one list, of a version that groups": {old: `[[4,5,6]]`, new: `[4,5,6]`, worker: foreign.Worker{Version: "0.32.0"}, state: legs.Foreign, why: "one list"},
 		"one list, of who knows what":        {old: `[[4,5,6]]`, new: `[4,5,6]`, state: legs.Ours},
 		"another port than the pinned":       {worker: foreign.Worker{KVPort: 15601}, state: legs.Foreign, why: "remote_port"},
+		"the pinned port":                    {worker: foreign.Worker{KVPort: 15600}, state: legs.Ours},
+		"another port in capitals":           {old: `"remote_port"`, new: `"REMOTE_PORT"`, worker: foreign.Worker{KVPort: 15601}, state: legs.Foreign, why: "remote_port"},
+		"a port that is a word":              {old: "15600", new: `"x15600"`, state: legs.Foreign, why: "remote_port"},
+		"a port over all":                    {old: "15600", new: "65536", state: legs.Foreign, why: "remote_port"},
+		"the last port":                      {old: "15600", new: "65535", state: legs.Ours},
+		"the first port":                     {old: "15600", new: "1", state: legs.Ours},
+		"a bare address by another name":     {old: `"tp_size":1`, new: `"peer":"192.0.2.9"`, state: legs.Foreign, why: "not the worker's"},
+		"a bare address in brackets":         {old: `"tp_size":1`, new: `"peer":"[2001:db8::9]"`, state: legs.Foreign, why: "not the worker's"},
+		"this machine's name and a port":     {old: `"tp_size":1`, new: `"peer":"LOCALHOST:5600"`, state: legs.Ours},
+		"a place that is not said":           {old: `"tp_size":1`, new: `"remote_addr":null`, state: legs.Ours},
+		"the worker's own URL":               {old: `"tp_size":1`, new: `"remote_url":"http://127.0.0.1/kv"`, state: legs.Ours},
+		"the worker's own address and port":  {old: `"tp_size":1`, new: `"peer":"127.0.0.1:5600"`, state: legs.Ours},
+		"a place that is a number":           {old: `"tp_size":1`, new: `"remote_host_ip":2130706433`, state: legs.Foreign, why: "remote_host_ip"},
+		"a name that a log should not have":  {old: `"tp_size":1`, new: `"remote_host9":"192.0.2.9"`, state: legs.Foreign, why: "a member is not"},
+		"a long name":                        {old: `"tp_size":1`, new: `"remote_host_` + strings.Repeat("a", 40) + `":"192.0.2.9"`, state: legs.Foreign, why: "a member is not"},
 		"a port that is none":                {old: "15600", new: "0", state: legs.Foreign, why: "remote_port"},
 		"a pinned host":                      {old: "127.0.0.1", new: "kv-7.internal", worker: foreign.Worker{KVHosts: []string{"KV-7.internal"}}, state: legs.Ours},
 		"another than the pinned hosts":      {worker: foreign.Worker{KVHosts: []string{"kv-7.internal"}}, state: legs.Foreign, why: "remote_host"},
@@ -97,6 +112,38 @@ func TestHandleIsOursOnlyWhole(t *testing.T) {
 		got := new(Engine).judge(a, a.Pair.Prefill.Era(), doc, doc.Get("kv_transfer_params"), c.age)
 		if got.State != c.state || !strings.Contains(got.Why, c.why) || strings.Contains(got.Why, "192.0.2.9") {
 			t.Errorf("%s: %v %q", name, got.State, got.Why)
+		}
+	}
+}
+
+// Mooncake's transfer is minted here: what prefill says of it must be that one, and point to nobody else.
+func TestWhatPrefillSaysOfAMooncakeTransfer(t *testing.T) {
+	a := asked(t, foreign.Worker{})
+	a.Doc, _ = jsonedit.Read([]byte(`{"model":"m","prompt":"p"}`), nil)
+	p := new(Engine).Mooncake(a)
+	body := string(p.Decode.Body.AppendTo(nil))
+	at := strings.Index(body, "xfer-")
+	if at < 0 || !strings.Contains(body, `"remote_bootstrap_addr":"http://127.0.0.1:8998"`) {
+		t.Fatal(body)
+	}
+	id := body[at : at+len("xfer-")+32]
+	for answer, want := range map[string]legs.Handle{
+		`{}`:                          {State: legs.Ours},
+		`{"kv_transfer_params":null}`: {State: legs.Ours},
+		`{"kv_transfer_params":{"transfer_id":null}}`:                                              {State: legs.Ours},
+		`{"kv_transfer_params":{"transfer_id":"` + id + `"}}`:                                      {State: legs.Ours},
+		`{"kv_transfer_params":{"transfer_id":"` + id + `0"}}`:                                     {State: legs.Foreign, Why: "its transfer_id"},
+		`{"kv_transfer_params":{"transfer_id":7}}`:                                                 {State: legs.Foreign, Why: "its transfer_id"},
+		`{"kv_transfer_params":{"remote_bootstrap_addr":"http://192.0.2.9:8998"}}`:                 {State: legs.Foreign, Why: "remote_bootstrap_addr is not the worker's"},
+		`{"kv_transfer_params":{"transfer_id":"` + id + `","remote_host":"192.0.2.9"}}`:            {State: legs.Foreign, Why: "remote_host is not the worker's"},
+		`{"kv_transfer_params":{"transfer_id":"` + id + `","remote_host":"127.0.0.1","x":[1,{}]}}`: {State: legs.Ours},
+	} {
+		doc, no := jsonedit.Read([]byte(answer), nil)
+		if no != nil {
+			t.Fatal(no)
+		}
+		if h, call := p.Hand(doc, 0); h.State != want.State || h.Why != want.Why || call != nil {
+			t.Errorf("%s: %+v", answer, h)
 		}
 	}
 }

@@ -54,7 +54,7 @@ var askNixl = []byte(`{"do_remote_decode":true,"do_remote_prefill":false,"remote
 // Nixl makes the plan of an attempt with NixlConnector.
 func (g *Engine) Nixl(a web.Asked) web.Plan {
 	p := a.Plan()
-	p.Row, p.Logprobs, p.Kept = legs.VLLMNixl, logprobs(a), kept(a)
+	p.Logprobs, p.Kept = logprobs(a), kept(a)
 	p.Prefill = a.Call(a.Pair.Prefill, one(a, askNixl).Body())
 	decode := func() *jsonedit.Edit { return forDecode(a, p.Logprobs) }
 	era := a.Pair.Prefill.Era()
@@ -91,7 +91,7 @@ func (g *Engine) Mooncake(a web.Asked) web.Plan {
 	read = append(read, '}')
 
 	p := a.Plan()
-	p.Row, p.Logprobs = legs.VLLMMooncake, logprobs(a)
+	p.Logprobs = logprobs(a)
 	// A prefill that stops at its first token sends nothing: it is asked for a token whatever that is.
 	prefill := one(a, []byte(`{"do_remote_decode":true,"do_remote_prefill":false,"transfer_id":"`+id+`"}`)).SetBool("ignore_eos", true)
 	var rank [][2]string

@@ -77,7 +77,6 @@ func (s *sender) Close() error { return nil }
 
 // Plan of an attempt.
 type Plan struct {
-	Row      legs.Engine
 	ID       string   // of the request at the engines: their answers may not be to another
 	Messages bool     // decode's reply is a message of Anthropic's API, or its events
 	Stream   bool     // decode's reply is a stream
