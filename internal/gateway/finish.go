@@ -48,7 +48,7 @@ func (x *walk) respond(v verdict.Verdict, param string) {
 	if unread {
 		h.Set("Connection", "close")
 		h.Set("Content-Length", strconv.Itoa(len(body)))
-		control.EnableFullDuplex()
+		_ = control.EnableFullDuplex() // HTTP/2 is, always
 	}
 	x.w.WriteHeader(v.Status)
 	x.w.Write(body)

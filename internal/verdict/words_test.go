@@ -11,11 +11,11 @@ import (
 // the number of every layer is what testdata/codes.txt says. A new code is a new line there; no other line changes.
 func TestCodesAndLayersAreTheOnesOfTheList(t *testing.T) {
 	var b strings.Builder
-	for c := range Code(numCodes + 2) {
+	for c := range numCodes + 2 {
 		a := c.About()
 		fmt.Fprintf(&b, "code %d %s: known %v, %s, %d %s %s, retry %v, proof %v\n", uint8(c), c, c.Known(), a.Name, a.Status, a.Type, a.API, a.Retry, a.Proof)
 	}
-	for l := range Layer(numLayers + 2) {
+	for l := range numLayers + 2 {
 		fmt.Fprintf(&b, "layer %d %s\n", uint8(l), l)
 	}
 	want, err := os.ReadFile("testdata/codes.txt")

@@ -228,6 +228,36 @@ func TestReload(t *testing.T) {
 	}
 }
 
+// Whatever changed of a tenant is told as a change, and nothing else is.
+func TestReloadTellsEveryChange(t *testing.T) {
+	const was = "alice KEY(sk-a) models=m,n concurrency=3 expires=2099-01-01\nbob KEY(sk-b)\n"
+	for now, altered := range map[string]string{
+		was: "",
+		"alice KEY(sk-a) models=n,m concurrency=3 expires=2099-01-01\nbob KEY(sk-b)\n":                          "",
+		"bob KEY(sk-b)\n# moved\nalice KEY(sk-a) models=m,n concurrency=3 expires=2099-01-01\n":                 "",
+		"alice KEY(sk-a) models=m concurrency=3 expires=2099-01-01\nbob KEY(sk-b)\n":                            "alice",
+		"alice KEY(sk-a) models=m,n concurrency=4 expires=2099-01-01\nbob KEY(sk-b)\n":                          "alice",
+		"alice KEY(sk-a) models=m,n concurrency=3 expires=2099-01-02\nbob KEY(sk-b)\n":                          "alice",
+		"alice KEY(sk-a) models=m,n concurrency=3\nbob KEY(sk-b)\n":                                             "alice",
+		"alice KEY(sk-a) models=m,n concurrency=3 expires=2099-01-01 off\nbob KEY(sk-b)\n":                      "alice",
+		"alice KEY(sk-c) models=m,n concurrency=3 expires=2099-01-01\nbob KEY(sk-b)\n":                          "alice",
+		"alice KEY(sk-a) models=m,n concurrency=3 expires=2099-01-01 scope=s\nbob KEY(sk-b)\n":                  "alice",
+		"alice KEY(sk-a) models=m,n concurrency=3 expires=2099-01-01\nbob KEY(sk-b)\nb2 KEY(sk-d) tenant=bob\n": "bob",
+		"alice KEY(sk-a) models=m,n concurrency=3 expires=2099-01-01\nbob KEY(sk-b) off\n":                      "bob",
+	} {
+		path := filepath.Join(t.TempDir(), "keys")
+		d, err := Load(write(t, path, was), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, path, now)
+		c, err := d.Reload()
+		if got := strings.Join(c.Altered, " "); err != nil || got != altered || len(c.Added)+len(c.Removed) > 0 {
+			t.Errorf("%s: altered %q, not %q; %+v, %v", now, got, altered, c, err)
+		}
+	}
+}
+
 func TestStatusNamesNoSecret(t *testing.T) {
 	d := directory(t, "alice KEY(sk-a) models=m concurrency=3 requests=60/m tokens=1000/h tokens_burst=10\nold KEY(sk-b) tenant=alice off\n")
 	s := d.Status()

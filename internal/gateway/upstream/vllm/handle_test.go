@@ -116,6 +116,33 @@ func TestHandleIsOursOnlyWhole(t *testing.T) {
 	}
 }
 
+// Prefill makes one token, by whatever name the client bounds its own, and nothing of the client's can end it before.
+func TestPrefillIsAskedForOneToken(t *testing.T) {
+	a := asked(t, foreign.Worker{})
+	for more, want := range map[string]string{
+		``: `"max_tokens":1`,
+		`,"max_tokens":50,"min_tokens":5,"stop":["a"],"stop_token_ids":[1],"echo":true,"stream":true,"logprobs":3`: `"max_tokens":1`,
+		`,"max_completion_tokens":50`: `"max_completion_tokens":1`,
+	} {
+		doc, no := jsonedit.Read([]byte(`{"model":"m","prompt":"p"`+more+`}`), nil)
+		if no != nil {
+			t.Fatal(no)
+		}
+		a.Doc = doc
+		for name, p := range map[string]web.Plan{"nixl": new(Engine).Nixl(a), "mooncake": new(Engine).Mooncake(a)} {
+			body := string(p.Prefill.Body.AppendTo(nil))
+			if !strings.Contains(body, want) || strings.Contains(body, "50") || strings.Contains(body, `"stream":true`) {
+				t.Errorf("%s, %s: %s", name, more, body)
+			}
+			for _, gone := range []string{"min_tokens", `"stop"`, "stop_token_ids", "echo", "logprobs"} {
+				if strings.Contains(body, gone) {
+					t.Errorf("%s, %s: %s has %s", name, more, body, gone)
+				}
+			}
+		}
+	}
+}
+
 // Mooncake's transfer is minted here: what prefill says of it must be that one, and point to nobody else.
 func TestWhatPrefillSaysOfAMooncakeTransfer(t *testing.T) {
 	a := asked(t, foreign.Worker{})
