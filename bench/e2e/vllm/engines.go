@@ -115,11 +115,11 @@ func (b *bed) await(ctx context.Context, e engine) error {
 			return nil
 		}
 		if b.pid(e) == 0 {
-			return fmt.Errorf("%s ended; its log is %s:\n%s", e.name, filepath.Join(b.dir, e.name+".log"), b.tail(e))
+			return fmt.Errorf("%s ended; its log is %s:\n%s", e.name, filepath.Join(filepath.Base(b.dir), e.name+".log"), b.tail(e))
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s is not up; its log is %s:\n%s", e.name, filepath.Join(b.dir, e.name+".log"), b.tail(e))
+			return fmt.Errorf("%s is not up; its log is %s:\n%s", e.name, filepath.Join(filepath.Base(b.dir), e.name+".log"), b.tail(e))
 		case <-time.After(500 * time.Millisecond):
 		}
 	}
