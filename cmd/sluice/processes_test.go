@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -153,8 +155,8 @@ type trio struct {
 func startTrio(t *testing.T, workerArgs []string, gatewayArgs ...string) *trio {
 	t.Helper()
 	x := &trio{t: t, env: []string{"XDG_STATE_HOME=" + t.TempDir()}, workerArgs: workerArgs}
-	x.startDecode("127.0.0.1:0", "127.0.0.1:0")
-	x.startPrefill("127.0.0.1:0")
+	x.startDecode(keptAddr(t), keptAddr(t))
+	x.startPrefill(keptAddr(t))
 	file := filepath.Join(t.TempDir(), "fleet.yaml")
 	model := "recall"
 	for i, a := range workerArgs {
@@ -172,6 +174,20 @@ func startTrio(t *testing.T, workerArgs []string, gatewayArgs ...string) *trio {
 	x.admin = x.gateway.expect(`admin on (http://\S+)`)
 	x.ready()
 	return x
+}
+
+// keptAddr is an address for a process that is started again under it: below the ports that the system gives to connections, one of which
+// could have taken it meanwhile.
+func keptAddr(t *testing.T) string {
+	for range 100 {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 12000+rand.IntN(18000)))
+		if err == nil {
+			defer l.Close()
+			return l.Addr().String()
+		}
+	}
+	t.Fatal("no free port")
+	return ""
 }
 
 func (x *trio) startDecode(listen, data string) {
