@@ -3,10 +3,12 @@ package gateway
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -207,6 +209,36 @@ func TestAClientThatSendsFirstIsAnswered(t *testing.T) {
 			if status != c.status || !strings.Contains(answer, `"error"`) {
 				t.Errorf("%d %s", status, answer)
 			}
+		})
+	}
+}
+
+// The rest of a refused body is not read for ever: not when nothing comes, and not when something always does.
+func TestARefusedBodyIsReadForABoundedTime(t *testing.T) {
+	d := open(t, fleettest.Honest('x'), func(c *Config, _ *fleettest.Pair) { c.Limits.Body = 1000 })
+	for name, c := range map[string]struct {
+		every time.Duration // 0: nothing comes
+		most  time.Duration
+	}{"silent": {0, 4 * time.Second}, "drop by drop": {50 * time.Millisecond, 9 * time.Second}} {
+		t.Run(name, func(t *testing.T) {
+			began := time.Now()
+			raw(t, d, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 104857600\r\n\r\n", func(conn net.Conn) {
+				conn.SetDeadline(time.Now().Add(c.most))
+				if c.every == 0 {
+					_, err := io.Copy(io.Discard, conn) // until the gateway closes it
+					if errors.Is(err, os.ErrDeadlineExceeded) {
+						t.Errorf("the connection was open after %s", c.most)
+					}
+					return
+				}
+				for time.Since(began) < c.most {
+					if _, err := io.WriteString(conn, " "); err != nil {
+						return
+					}
+					<-time.After(c.every) // what a slow client does
+				}
+				t.Errorf("the connection took bytes for %s", c.most)
+			})
 		})
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 )
@@ -54,17 +53,18 @@ func TestTimesAndHashesAsText(t *testing.T) {
 
 // partial is a disk that takes what it is told to of each write.
 type partial struct {
-	mu    sync.Mutex
 	takes []int // of each write; -1: all
 	got   []byte
 	calls int
-	gate  chan struct{}
+	gate  chan struct{} // before each write
+	wrote chan struct{} // after it; nil: nobody waits
 }
 
 func (d *partial) Write(b []byte) (int, error) {
 	<-d.gate
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	if d.wrote != nil {
+		defer func() { d.wrote <- struct{}{} }()
+	}
 	n := len(b)
 	if d.calls < len(d.takes) && d.takes[d.calls] >= 0 {
 		n = min(n, d.takes[d.calls])
@@ -87,21 +87,13 @@ func TestALineThatWasCutTakesNoOtherAlong(t *testing.T) {
 		}
 		return string(b) + "\n"
 	}
-	d := &partial{gate: make(chan struct{}), takes: []int{10, 0, 1 + len(line(2)), len(line(3)) - 1, -1}}
+	d := &partial{gate: make(chan struct{}), wrote: make(chan struct{}), takes: []int{10, 0, 1 + len(line(2)), len(line(3)) - 1, -1}}
 	var heard []string
 	w := NewWriter(d, func(lost int, err error) { heard = append(heard, fmt.Sprint(lost, " ", err)) })
 	for i := range 6 { // one write each
 		w.Write(Record{Attempt: fmt.Sprint("a", i)})
 		d.gate <- struct{}{}
-		for {
-			d.mu.Lock()
-			n := d.calls
-			d.mu.Unlock()
-			if n == i+1 {
-				break
-			}
-			time.Sleep(time.Millisecond)
-		}
+		<-d.wrote
 	}
 	close(d.gate)
 	if err := w.Close(); err != nil {

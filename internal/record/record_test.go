@@ -130,32 +130,6 @@ func (d *disk) Write(b []byte) (n int, err error) {
 	return n, err
 }
 
-// A full disk loses what it cut, and the next line is whole again.
-func TestWriterSurvivesAFullDisk(t *testing.T) {
-	line, _ := json.Marshal(full())
-	d := &disk{room: len(line) + 1 + 10, wrote: make(chan error, 1)}
-	var told []string
-	w := NewWriter(d, func(lost int, err error) { told = append(told, fmt.Sprint(lost, err)) })
-	for range 3 {
-		w.Write(full()) // the first whole, the second cut after 10 bytes, the third refused whole
-		<-d.wrote
-	}
-	d.room = 1 << 20
-	w.Write(full())
-	<-d.wrote
-	w.Close()
-	want := string(line) + "\n" + string(line[:10]) + "\n" + string(line) + "\n"
-	if got := d.String(); got != want {
-		t.Errorf("on disk:\n%q\nwant\n%q", got, want)
-	}
-	if n, lost := w.Counts(); n != 2 || lost != 2 {
-		t.Errorf("%d written, %d lost", n, lost)
-	}
-	if got := strings.Join(told, ","); got != "1 no space left,1 no space left" {
-		t.Errorf("told %q", got)
-	}
-}
-
 // A disk that does not answer does not hold up who writes.
 func TestWriterNeverBlocks(t *testing.T) {
 	d := &disk{room: 1 << 30, wrote: make(chan error)}
